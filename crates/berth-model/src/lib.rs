@@ -1,1 +1,26 @@
-//! model
+//! The pure heart of berth: what a GPU host looks like and how it changes, with no clock, file, socket or thread.
+//!
+//! Events come in with the time they happened; [`Monitor`] turns them into tenants and tasks; a [`Snapshot`] is what
+//! every surface shows. Mechanisms that produce events live in `berth-host`, the loop that feeds them in `berth-engine`.
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+pub mod event;
+pub mod fields;
+pub mod id;
+pub mod monitor;
+pub mod quantity;
+pub mod settings;
+pub mod snapshot;
+pub mod time;
+
+pub use event::{
+    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts, ProcessKind,
+    Sample, Source, SourceStatus,
+};
+pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
+pub use monitor::Monitor;
+pub use quantity::{Bytes, Percent};
+pub use settings::Settings;
+pub use snapshot::{GpuView, Snapshot, TaskRow, TaskState};
+pub use time::{Anchor, Mono, Span};

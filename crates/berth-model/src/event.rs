@@ -1,0 +1,165 @@
+//! The closed set of things that can happen, and of changes that follow.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
+use crate::quantity::{Bytes, Percent};
+use crate::time::Mono;
+
+/// Everything the loop reacts to. Mechanisms produce these; nothing else changes the model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The GPUs of this host, in full; replaces what was known.
+    Gpus(Vec<GpuInfo>),
+    /// Facts about a process. Comes before the first event that names it.
+    Process(ProcessFacts),
+    Sample(Sample),
+    /// A probe saw a process pass one of the moments of its stay.
+    Moment {
+        process: ProcKey,
+        moment: Moment,
+        at: Mono,
+    },
+    ProcessExited {
+        process: ProcKey,
+        at: Mono,
+    },
+    Container(Box<ContainerFacts>),
+    /// The engine no longer has this container.
+    ContainerGone {
+        id: ContainerId,
+    },
+    Source {
+        source: Source,
+        status: SourceStatus,
+    },
+}
+
+/// What does not change about a GPU while it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuInfo {
+    pub index: GpuIndex,
+    pub uuid: GpuUuid,
+    pub name: String,
+    pub memory_total: Option<Bytes>,
+    /// Multi-instance mode is on: its instances are not told apart yet, so tenants on it are shown by GPU only.
+    pub mig: Option<bool>,
+}
+
+/// One look at all GPUs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Sample {
+    /// When the look began: what happened later is not in it.
+    pub at: Mono,
+    pub gpus: Vec<GpuSample>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuSample {
+    pub index: GpuIndex,
+    pub reading: GpuReading,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum GpuReading {
+    Ok {
+        memory_used: Option<Bytes>,
+        /// Up to about 200 ms old by the driver's doing.
+        core: Option<Percent>,
+        /// `None`: the list could not be read this time, which says nothing about who is on the GPU.
+        processes: Option<Vec<GpuProcess>>,
+    },
+    /// The driver no longer answers for this GPU.
+    Lost { reason: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuProcess {
+    pub process: ProcKey,
+    pub kind: ProcessKind,
+    pub memory: Option<Bytes>,
+    /// `None` unless the driver tells processes apart (it does not under MPS).
+    pub core: Option<Percent>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessKind {
+    Compute,
+    Graphics,
+    /// The MPS control server: computes on behalf of its clients.
+    MpsServer,
+    MpsClient,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessFacts {
+    pub process: ProcKey,
+    pub tenant: TenantKey,
+    /// Owner of the process on the host; `None` if it was gone before it could be read.
+    pub uid: Option<u32>,
+    /// `uid`'s name, where the host knows one.
+    pub user: Option<String>,
+    pub command: String,
+}
+
+/// The moments of a process's stay on a GPU that probes see exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    DeviceOpen,
+    ContextReady,
+    FirstAllocation,
+    FirstLaunch,
+    /// A context was destroyed; the process may have others.
+    ContextGone,
+}
+
+/// What an engine says about one of its containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerFacts {
+    pub id: ContainerId,
+    pub name: String,
+    pub image: String,
+    pub labels: BTreeMap<String, String>,
+    /// Who started it, where a label or the engine says so.
+    pub owner: Option<String>,
+    pub started_at: Option<Timestamp>,
+}
+
+/// Where events come from; each can be missing without the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    Nvml,
+    Docker,
+    ProcessEvents,
+    Probes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum SourceStatus {
+    Up,
+    /// Not there; `reason` says why and how to get it.
+    Down {
+        reason: String,
+    },
+    /// Switched off by the settings.
+    Off,
+}
+
+/// What a person or another program may want to be told about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    TaskStarted { task: TaskId, tenant: TenantKey, name: String },
+    TaskEnded { task: TaskId, tenant: TenantKey, name: String, nanos: u64 },
+    MomentSeen { tenant: TenantKey, name: String, process: ProcKey, moment: Moment, at: Mono },
+    GpuLost { gpu: GpuIndex, reason: String },
+    GpuBack { gpu: GpuIndex },
+    SourceChanged { source: Source, status: SourceStatus },
+}

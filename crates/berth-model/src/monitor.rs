@@ -1,0 +1,3 @@
+//! monitor (being written)
+#[derive(Debug, Default)]
+pub struct Monitor;

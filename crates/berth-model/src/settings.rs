@@ -1,0 +1,302 @@
+//! Every path, socket and interval of the daemon, typed. The doc comment of a field is its manual.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Span;
+
+/// The whole configuration file. Every key is optional; unknown keys are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    pub nvml: Nvml,
+    pub docker: Docker,
+    pub probes: Probes,
+    pub processes: Processes,
+    pub monitor: Monitor,
+    pub table: Table,
+    pub api: Api,
+    pub log: Log,
+}
+
+/// The GPU driver's management library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nvml {
+    /// File name or path of the library.
+    pub library: PathBuf,
+}
+
+/// The Docker Engine, where names, labels and owners of containers come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Docker {
+    /// `auto` uses the engine if it answers, `off` never asks, `required` refuses to start without it.
+    pub mode: Mode,
+    /// Unix socket of the engine.
+    pub socket: PathBuf,
+}
+
+/// eBPF probes on the CUDA driver library: they see the moments of a task exactly.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probes {
+    pub mode: Mode,
+    /// Driver libraries to watch from the start. Others are found in `/proc/PID/maps` of processes that use a GPU.
+    pub libraries: Vec<PathBuf>,
+}
+
+/// Process events of the kernel: exits are seen at once, and new processes wake the monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Processes {
+    /// The proc connector (`CN_PROC`). Exits of known GPU processes are always seen, by pidfd.
+    pub connector: Mode,
+    /// Where the proc file system is mounted.
+    pub proc_root: PathBuf,
+}
+
+/// How often to look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Monitor {
+    /// Between two looks while something may be changing.
+    pub fast_interval: Span,
+    /// Between two looks while tenants are on a GPU and nothing seems to change.
+    pub steady_interval: Span,
+    /// Between two looks while nobody is on a GPU.
+    pub idle_interval: Span,
+    /// How long to look fast after an event.
+    pub fast_for: Span,
+    /// A tenant that holds memory and has not computed for this long is idle.
+    pub idle_after: Span,
+    /// Between two readings of per-process GPU use, which cost the driver milliseconds.
+    pub utilisation_interval: Span,
+    /// How many ended tasks to remember.
+    pub ended_tasks: usize,
+}
+
+/// The task table in shared memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Table {
+    pub path: PathBuf,
+    /// Rows it has room for; more tenants than that are counted as left out.
+    pub rows: u32,
+}
+
+/// The HTTP interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Api {
+    /// Unix socket it listens on.
+    pub socket: PathBuf,
+    /// Permissions of the socket, in octal: who may read the state of this host.
+    pub socket_mode: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `berth_host=debug,info`.
+    pub level: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Auto,
+    Off,
+    Required,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Values that are well-formed one by one and wrong together or out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSettings {
+    #[error("{key} is {value}: must be at least {least}")]
+    TooSmall { key: &'static str, value: String, least: String },
+    #[error("{key} is {value}: must not be above {other} ({limit})")]
+    Above { key: &'static str, value: String, other: &'static str, limit: String },
+    #[error("{key} is `{value}`: write permissions in octal, such as `0660`")]
+    NotOctal { key: &'static str, value: String },
+    #[error("{key} is empty: give a path")]
+    Empty { key: &'static str },
+}
+
+// === defaults ===
+
+impl Default for Nvml {
+    fn default() -> Self {
+        Self { library: "libnvidia-ml.so.1".into() }
+    }
+}
+
+impl Default for Docker {
+    fn default() -> Self {
+        Self { mode: Mode::Auto, socket: "/var/run/docker.sock".into() }
+    }
+}
+
+impl Default for Probes {
+    fn default() -> Self {
+        Self { mode: Mode::Auto, libraries: vec!["libcuda.so.1".into()] }
+    }
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self { connector: Mode::Auto, proc_root: "/proc".into() }
+    }
+}
+
+impl Default for Monitor {
+    fn default() -> Self {
+        Self {
+            fast_interval: Span::from_millis(20),
+            steady_interval: Span::from_millis(250),
+            idle_interval: Span::from_millis(500),
+            fast_for: Span::from_millis(600),
+            idle_after: Span::from_millis(2_000),
+            utilisation_interval: Span::from_millis(1_000),
+            ended_tasks: 256,
+        }
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { path: "/run/berth/tasks".into(), rows: 256 }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { socket: "/run/berth/berth.sock".into(), socket_mode: "0660".into() }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".into() }
+    }
+}
+
+// === impl Settings ===
+
+/// No loop may be asked to spin faster than this.
+const LEAST_INTERVAL: Span = Span::from_millis(1);
+
+impl Settings {
+    /// All that is wrong with these settings; empty if they can be used.
+    pub fn problems(&self) -> Vec<InvalidSettings> {
+        let mut problems = Vec::new();
+        let m = &self.monitor;
+        let intervals = [
+            ("monitor.fast_interval", m.fast_interval),
+            ("monitor.steady_interval", m.steady_interval),
+            ("monitor.idle_interval", m.idle_interval),
+            ("monitor.utilisation_interval", m.utilisation_interval),
+        ];
+        for (key, value) in intervals {
+            if value < LEAST_INTERVAL {
+                let (value, least) = (value.to_string(), LEAST_INTERVAL.to_string());
+                problems.push(InvalidSettings::TooSmall { key, value, least });
+            }
+        }
+        for (key, value, other, limit) in [
+            ("monitor.fast_interval", m.fast_interval, "monitor.steady_interval", m.steady_interval),
+            ("monitor.steady_interval", m.steady_interval, "monitor.idle_interval", m.idle_interval),
+        ] {
+            if value > limit {
+                let (value, limit) = (value.to_string(), limit.to_string());
+                problems.push(InvalidSettings::Above { key, value, other, limit });
+            }
+        }
+        if self.table.rows == 0 {
+            let (value, least) = ("0".into(), "1".into());
+            problems.push(InvalidSettings::TooSmall { key: "table.rows", value, least });
+        }
+        if self.api.mode().is_none() {
+            problems.push(InvalidSettings::NotOctal { key: "api.socket_mode", value: self.api.socket_mode.clone() });
+        }
+        for (key, path) in [
+            ("nvml.library", &self.nvml.library),
+            ("docker.socket", &self.docker.socket),
+            ("processes.proc_root", &self.processes.proc_root),
+            ("table.path", &self.table.path),
+            ("api.socket", &self.api.socket),
+        ] {
+            if path.as_os_str().is_empty() {
+                problems.push(InvalidSettings::Empty { key });
+            }
+        }
+        problems
+    }
+}
+
+impl Api {
+    /// The socket's permissions; `None` if they are not octal permissions.
+    pub fn mode(&self) -> Option<u32> {
+        u32::from_str_radix(&self.socket_mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_the_default_and_the_default_is_sound() {
+        let empty: Settings = toml::from_str("").unwrap();
+        assert_eq!(empty, Settings::default());
+        assert_eq!(empty.problems(), []);
+    }
+
+    #[test]
+    fn the_default_survives_being_printed_and_read() {
+        let printed = toml::to_string(&Settings::default()).unwrap();
+        assert_eq!(toml::from_str::<Settings>(&printed).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name_and_the_known_ones_are_told() {
+        let error = toml::from_str::<Settings>("[monitor]\nfast_intervall = \"20ms\"").unwrap_err().to_string();
+        assert!(error.contains("fast_intervall") && error.contains("steady_interval"), "{error}");
+    }
+
+    #[test]
+    fn a_duration_without_unit_is_refused_with_its_line() {
+        let error = toml::from_str::<Settings>("[monitor]\nfast_interval = \"20\"").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("`20`") && error.contains("500ms"), "{error}");
+    }
+
+    #[test]
+    fn each_wrong_value_is_told_apart() {
+        let mut settings = Settings::default();
+        settings.monitor.fast_interval = Span::from_millis(0);
+        settings.monitor.steady_interval = Span::from_millis(9_000);
+        settings.table.rows = 0;
+        settings.api.socket_mode = "rw".into();
+        settings.nvml.library = PathBuf::new();
+        let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "monitor.fast_interval is 0s: must be at least 1ms",
+                "monitor.steady_interval is 9s: must not be above monitor.idle_interval (500ms)",
+                "table.rows is 0: must be at least 1",
+                "api.socket_mode is `rw`: write permissions in octal, such as `0660`",
+                "nvml.library is empty: give a path",
+            ]
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! What every surface shows: finished numbers, nothing left to compute while drawing.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{ProcessKind, Source, SourceStatus};
+use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
+use crate::quantity::{Bytes, Percent};
+
+/// The host at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub taken_at: Timestamp,
+    pub gpus: Vec<GpuView>,
+    /// One row per tenant and GPU, ordered by GPU, then by task start.
+    pub tasks: Vec<TaskRow>,
+    /// The last tasks that ended, newest first; bounded.
+    pub ended: Vec<EndedTask>,
+    pub sources: Vec<SourceView>,
+    pub counters: Counters,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuView {
+    pub index: GpuIndex,
+    pub uuid: GpuUuid,
+    pub name: String,
+    pub memory_used_bytes: Option<Bytes>,
+    pub memory_total_bytes: Option<Bytes>,
+    pub core_pct: Option<Percent>,
+    pub tenants: u32,
+    /// `None` while the GPU answers; else what the driver said.
+    pub lost: Option<String>,
+    pub mig: Option<bool>,
+}
+
+/// What a tenant does on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskState {
+    /// Has opened the device; no context yet, so no task yet.
+    Opening,
+    /// Holds memory; has not been seen computing.
+    Loaded,
+    Computing,
+    /// Holds memory, has computed, and computes no more.
+    Idle,
+    /// The GPU went away under it.
+    Lost,
+}
+
+/// One tenant on one GPU. The field names are the JSON contract of `berth ps --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRow {
+    pub tenant: TenantKey,
+    /// `None` for tenants that are no containers.
+    pub container_id: Option<ContainerId>,
+    /// The container's name; for others the cgroup's path or the user's name.
+    pub container_name: String,
+    pub owner: Option<String>,
+    pub image: Option<String>,
+    pub command: String,
+    pub pids: Vec<u32>,
+    pub process_kinds: Vec<ProcessKind>,
+    /// `None` until the driver lists the tenant on a GPU.
+    pub gpu_uuid: Option<GpuUuid>,
+    pub gpu_index: Option<GpuIndex>,
+    pub gpu_memory_bytes: Option<Bytes>,
+    /// Of this tenant; `None` if the driver does not tell tenants apart.
+    pub gpu_core_pct: Option<Percent>,
+    pub state: TaskState,
+    pub task_id: Option<TaskId>,
+    pub task_started_at: Option<Timestamp>,
+    pub task_seconds: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndedTask {
+    pub task_id: TaskId,
+    pub tenant: TenantKey,
+    pub container_name: String,
+    pub owner: Option<String>,
+    pub gpus: Vec<GpuIndex>,
+    pub peak_memory_bytes: Option<Bytes>,
+    pub started_at: Timestamp,
+    pub ended_at: Timestamp,
+    pub seconds: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceView {
+    pub source: Source,
+    #[serde(flatten)]
+    pub status: SourceStatus,
+}
+
+/// Totals since the daemon started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counters {
+    pub samples: u64,
+    pub tasks_started: u64,
+    pub tasks_ended: u64,
+    pub gpus_lost: u64,
+}
