@@ -32,6 +32,11 @@ pub enum Event {
     ContainerGone {
         id: ContainerId,
     },
+    /// Something began that may use a GPU soon (a container, a program): worth a closer look.
+    Stirred {
+        source: Source,
+        at: Mono,
+    },
     Source {
         source: Source,
         status: SourceStatus,
