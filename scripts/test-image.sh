@@ -23,8 +23,11 @@ cp "$busybox" "$root/bin/busybox"
 for applet in $("$busybox" --list); do
     [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
 done
-for library in $(libraries "$binary") $(libraries "$busybox"); do
-    install -D -m 755 "$(realpath "$library")" "$root$library"
+# The simulated driver libraries built beside the binary are mounted in the same way, so theirs are needed too.
+for file in "$binary" "$busybox" "$(dirname "$binary")"/libberth_sim_*.so; do
+    for library in $(libraries "$file"); do
+        install -D -m 755 "$(realpath "$library")" "$root$library"
+    done
 done
 printf 'root:x:0:0:root:/:/bin/sh\n' >"$root/etc/passwd"
 
