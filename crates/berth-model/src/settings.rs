@@ -63,10 +63,10 @@ pub struct Processes {
 pub struct Monitor {
     /// Between two looks while something may be changing.
     pub fast_interval: Span,
-    /// Between two looks while tenants are on a GPU and nothing seems to change.
-    pub steady_interval: Span,
-    /// Between two looks while nobody is on a GPU.
-    pub idle_interval: Span,
+    /// Between two looks otherwise, where only looking can tell who came and went.
+    pub interval: Span,
+    /// Between two looks otherwise, where probes tell who came and went.
+    pub probed_interval: Span,
     /// How long to look fast after an event.
     pub fast_for: Span,
     /// A tenant that holds memory and has not computed for this long is idle.
@@ -162,8 +162,8 @@ impl Default for Monitor {
     fn default() -> Self {
         Self {
             fast_interval: Span::from_millis(20),
-            steady_interval: Span::from_millis(250),
-            idle_interval: Span::from_millis(500),
+            interval: Span::from_millis(100),
+            probed_interval: Span::from_millis(500),
             fast_for: Span::from_millis(600),
             idle_after: Span::from_millis(2_000),
             utilisation_interval: Span::from_millis(1_000),
@@ -202,8 +202,8 @@ impl Settings {
         let m = &self.monitor;
         let intervals = [
             ("monitor.fast_interval", m.fast_interval),
-            ("monitor.steady_interval", m.steady_interval),
-            ("monitor.idle_interval", m.idle_interval),
+            ("monitor.interval", m.interval),
+            ("monitor.probed_interval", m.probed_interval),
             ("monitor.utilisation_interval", m.utilisation_interval),
         ];
         for (key, value) in intervals {
@@ -213,8 +213,8 @@ impl Settings {
             }
         }
         for (key, value, other, limit) in [
-            ("monitor.fast_interval", m.fast_interval, "monitor.steady_interval", m.steady_interval),
-            ("monitor.steady_interval", m.steady_interval, "monitor.idle_interval", m.idle_interval),
+            ("monitor.fast_interval", m.fast_interval, "monitor.interval", m.interval),
+            ("monitor.interval", m.interval, "monitor.probed_interval", m.probed_interval),
         ] {
             if value > limit {
                 let (value, limit) = (value.to_string(), limit.to_string());
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn an_unknown_key_is_refused_by_name_and_the_known_ones_are_told() {
         let error = toml::from_str::<Settings>("[monitor]\nfast_intervall = \"20ms\"").unwrap_err().to_string();
-        assert!(error.contains("fast_intervall") && error.contains("steady_interval"), "{error}");
+        assert!(error.contains("fast_intervall") && error.contains("probed_interval"), "{error}");
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
     fn each_wrong_value_is_told_apart() {
         let mut settings = Settings::default();
         settings.monitor.fast_interval = Span::from_millis(0);
-        settings.monitor.steady_interval = Span::from_millis(9_000);
+        settings.monitor.interval = Span::from_millis(9_000);
         settings.table.rows = 0;
         settings.api.socket_mode = "rw".into();
         settings.nvml.library = PathBuf::new();
@@ -292,7 +292,7 @@ mod tests {
             told,
             [
                 "monitor.fast_interval is 0s: must be at least 1ms",
-                "monitor.steady_interval is 9s: must not be above monitor.idle_interval (500ms)",
+                "monitor.interval is 9s: must not be above monitor.probed_interval (500ms)",
                 "table.rows is 0: must be at least 1",
                 "api.socket_mode is `rw`: write permissions in octal, such as `0660`",
                 "nvml.library is empty: give a path",
