@@ -1,1 +1,10 @@
-//! proto
+//! What crosses a process boundary: fixed layouts, messages and C types that two programs must agree on.
+//!
+//! Nothing here has a clock or a socket, and nothing here decides anything.
+
+pub mod cuda;
+pub mod functions;
+pub mod nvml;
+pub mod nvml_state;
+pub mod sim;
+pub mod wire;

@@ -53,7 +53,9 @@ pub struct KernelCost {
 pub enum CheckpointOp {
     GetState,
     /// Refuse new work and answer when the queue has drained, or `cu::TIMEOUT`. 0 waits for ever.
-    Lock { timeout_ms: u32 },
+    Lock {
+        timeout_ms: u32,
+    },
     Checkpoint,
     Restore,
     Unlock,
@@ -63,35 +65,98 @@ pub enum CheckpointOp {
 pub enum Request {
     /// Devices and limits; answered at once with [`Reply::Devices`] (count) by index.
     DeviceCount,
-    Device { device: u32 },
+    Device {
+        device: u32,
+    },
     /// Answered when the context is ready ([`Reply::Handle`]).
-    ContextCreate { device: u32 },
+    ContextCreate {
+        device: u32,
+    },
     /// Answered when everything it held is gone.
-    ContextDestroy { context: u64 },
-    MemAlloc { context: u64, bytes: u64 },
-    MemFree { context: u64, pointer: u64 },
-    MemInfo { context: u64 },
-    StreamCreate { context: u64 },
-    StreamDestroy { context: u64, stream: u64 },
-    EventCreate { context: u64 },
-    EventDestroy { context: u64, event: u64 },
+    ContextDestroy {
+        context: u64,
+    },
+    MemAlloc {
+        context: u64,
+        bytes: u64,
+    },
+    MemFree {
+        context: u64,
+        pointer: u64,
+    },
+    MemInfo {
+        context: u64,
+    },
+    StreamCreate {
+        context: u64,
+    },
+    StreamDestroy {
+        context: u64,
+        stream: u64,
+    },
+    EventCreate {
+        context: u64,
+    },
+    EventDestroy {
+        context: u64,
+        event: u64,
+    },
     /// Queued on the stream; with `wait`, answered when the copy is done (and everything before it).
-    Copy { context: u64, stream: u64, direction: Direction, bytes: u64, wait: bool },
+    Copy {
+        context: u64,
+        stream: u64,
+        direction: Direction,
+        bytes: u64,
+        wait: bool,
+    },
     /// Queued on the stream; never waits. An error is sticky and comes back from the next waiting call.
-    Launch { context: u64, stream: u64, cost: KernelCost },
-    EventRecord { context: u64, stream: u64, event: u64 },
+    Launch {
+        context: u64,
+        stream: u64,
+        cost: KernelCost,
+    },
+    EventRecord {
+        context: u64,
+        stream: u64,
+        event: u64,
+    },
     /// The stream waits for the event.
-    StreamWait { context: u64, stream: u64, event: u64 },
+    StreamWait {
+        context: u64,
+        stream: u64,
+        event: u64,
+    },
     /// Answered when the stream is empty.
-    StreamSync { context: u64, stream: u64 },
+    StreamSync {
+        context: u64,
+        stream: u64,
+    },
     /// `cu::SUCCESS` or `cu::NOT_READY`, at once.
-    StreamQuery { context: u64, stream: u64 },
-    ContextSync { context: u64 },
-    EventSync { context: u64, event: u64 },
-    EventQuery { context: u64, event: u64 },
+    StreamQuery {
+        context: u64,
+        stream: u64,
+    },
+    ContextSync {
+        context: u64,
+    },
+    EventSync {
+        context: u64,
+        event: u64,
+    },
+    EventQuery {
+        context: u64,
+        event: u64,
+    },
     /// Answered with [`Reply::Nanos`].
-    EventElapsed { context: u64, start: u64, end: u64 },
-    Checkpoint { pid: u32, op: CheckpointOp },
+    EventElapsed {
+        context: u64,
+        start: u64,
+        end: u64,
+    },
+    Checkpoint {
+        pid: u32,
+        op: CheckpointOp,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +165,10 @@ pub enum Reply {
     Error(u32),
     Count(u32),
     Handle(u64),
-    Memory { free: u64, total: u64 },
+    Memory {
+        free: u64,
+        total: u64,
+    },
     Nanos(u64),
     /// 0 running, 1 locked, 2 checkpointed, 3 failed, as in `CUprocessState`.
     ProcessState(u32),
