@@ -1,3 +1,0 @@
-//! monitor (being written)
-#[derive(Debug, Default)]
-pub struct Monitor;

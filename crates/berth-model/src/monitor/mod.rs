@@ -1,0 +1,325 @@
+//! From events to tenants and tasks.
+//!
+//! A *task* is one stay of a tenant on the GPUs: it begins with the first of the tenant's processes that comes on (see
+//! [`stay`]) and ends when the last is off. Several processes of a tenant are one task; a tenant that comes back begins
+//! another. Tasks of one tenant never overlap, also when sources report late and out of order.
+//!
+//! The monitor decides nothing about tenants and touches nothing: it is a function of the events, in order.
+
+mod pace;
+mod stay;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::event::{
+    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, Sample, Source, SourceStatus,
+};
+use crate::id::{ContainerId, GpuIndex, ProcKey, TaskId, TenantKey};
+use crate::quantity::{Bytes, Percent};
+use crate::settings;
+use crate::snapshot::Counters;
+use crate::time::Mono;
+
+use self::pace::Pace;
+use self::stay::{Phase, Stay, Step};
+
+/// The model of this host.
+#[derive(Debug)]
+pub struct Monitor {
+    settings: settings::Monitor,
+    gpus: BTreeMap<GpuIndex, Gpu>,
+    stays: BTreeMap<ProcKey, Stay>,
+    tasks: BTreeMap<TenantKey, Task>,
+    /// Only of containers with a process here.
+    containers: BTreeMap<ContainerId, Naming>,
+    sources: BTreeMap<Source, SourceStatus>,
+    ended: VecDeque<Ended>,
+    last_task: u64,
+    counters: Counters,
+    pace: Pace,
+    utilisation_at: Option<Mono>,
+}
+
+#[derive(Debug)]
+struct Gpu {
+    info: GpuInfo,
+    memory_used: Option<Bytes>,
+    core: Option<Percent>,
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+struct Task {
+    id: TaskId,
+    started: Mono,
+    gpus: BTreeSet<GpuIndex>,
+    peak_memory: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    task: Task,
+    tenant: TenantKey,
+    name: String,
+    owner: Option<String>,
+    at: Mono,
+}
+
+/// What is known about a container's name.
+#[derive(Debug)]
+enum Naming {
+    Asked,
+    Known(Box<ContainerFacts>),
+}
+
+/// What the loop should do before it waits for the next event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// Look at the GPUs again after this long.
+    pub look_in: Duration,
+    /// That look should read per-process use too.
+    pub per_process_core: bool,
+}
+
+impl Monitor {
+    pub fn new(settings: settings::Monitor) -> Self {
+        Self {
+            pace: Pace::new(settings.clone()),
+            settings,
+            gpus: BTreeMap::new(),
+            stays: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            ended: VecDeque::new(),
+            last_task: 0,
+            counters: Counters::default(),
+            utilisation_at: None,
+        }
+    }
+
+    /// Takes in one event and tells what changed.
+    pub fn apply(&mut self, event: Event) -> Vec<Change> {
+        match event {
+            Event::Gpus(gpus) => self.inventory(gpus),
+            Event::Process(facts) => {
+                self.stays.entry(facts.process).or_insert_with(|| Stay::new(facts));
+                Vec::new()
+            }
+            Event::Sample(sample) => self.sample(&sample),
+            Event::Moment { process, moment, at } => self.moment(process, moment, at),
+            Event::ProcessExited { process, at } => self.exited(process, at),
+            Event::Container(facts) => {
+                if let Some(naming) = self.containers.get_mut(&facts.id) {
+                    *naming = Naming::Known(facts);
+                }
+                Vec::new()
+            }
+            // Its processes' exits end the task; until they are in, the name stays.
+            Event::ContainerGone { .. } => Vec::new(),
+            Event::Stirred { at, .. } => {
+                if !self.is_probed() {
+                    self.pace.rumour(at);
+                }
+                Vec::new()
+            }
+            Event::Source { source, status } => self.source(source, status),
+        }
+    }
+
+    /// When to look next, and at what.
+    pub fn wish(&self, now: Mono) -> Wish {
+        let every = self.settings.utilisation_interval.get();
+        let shared = self.gpus.keys().any(|gpu| self.tenants_on(*gpu).len() > 1);
+        Wish {
+            look_in: self.pace.next_look(now, self.is_probed()),
+            per_process_core: shared && self.utilisation_at.is_none_or(|at| now.since(at) >= every),
+        }
+    }
+
+    /// Containers whose names are to be asked for; each is told once, and again when the engine comes back.
+    pub fn take_questions(&mut self) -> Vec<ContainerId> {
+        let ids: BTreeSet<_> =
+            self.stays.values().filter_map(|stay| stay.facts.tenant.container_id()).cloned().collect();
+        self.containers.retain(|id, _| ids.contains(id));
+        let new: Vec<_> = ids.into_iter().filter(|id| !self.containers.contains_key(id)).collect();
+        self.containers.extend(new.iter().map(|id| (id.clone(), Naming::Asked)));
+        new
+    }
+
+    fn is_probed(&self) -> bool {
+        self.sources.get(&Source::Probes) == Some(&SourceStatus::Up)
+    }
+
+    fn inventory(&mut self, gpus: Vec<GpuInfo>) -> Vec<Change> {
+        let mut known = std::mem::take(&mut self.gpus);
+        for info in gpus {
+            let gpu = known.remove(&info.index).filter(|gpu| gpu.info.uuid == info.uuid);
+            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None };
+            self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
+        }
+        Vec::new()
+    }
+
+    fn sample(&mut self, sample: &Sample) -> Vec<Change> {
+        self.counters.samples += 1;
+        self.pace.looked();
+        let mut changes = Vec::new();
+        let last_listed: BTreeMap<_, _> = self.stays.iter().map(|(key, stay)| (*key, stay.last_listed())).collect();
+        for gpu in &sample.gpus {
+            self.gpu_sample(gpu, sample.at, &mut changes);
+        }
+        let complete = sample.gpus.iter().all(|gpu| matches!(gpu.reading, GpuReading::Ok { processes: Some(_), .. }));
+        for (process, last_listed) in last_listed {
+            let Some(stay) = self.stays.get_mut(&process) else { continue };
+            let step = stay.settle(sample.at, last_listed, complete);
+            self.follow(process, step, &mut changes);
+        }
+        self.attribute_sole_tenants(sample.at);
+        self.note_peaks();
+        changes
+    }
+
+    fn gpu_sample(&mut self, sample: &GpuSample, at: Mono, changes: &mut Vec<Change>) {
+        let Some(gpu) = self.gpus.get_mut(&sample.index) else { return };
+        match &sample.reading {
+            GpuReading::Lost { reason } => {
+                (gpu.memory_used, gpu.core) = (None, None);
+                if gpu.lost.replace(reason.clone()).is_none() {
+                    self.counters.gpus_lost += 1;
+                    changes.push(Change::GpuLost { gpu: sample.index, reason: reason.clone() });
+                }
+            }
+            GpuReading::Ok { memory_used, core, processes } => {
+                (gpu.memory_used, gpu.core) = (*memory_used, *core);
+                if gpu.lost.take().is_some() {
+                    changes.push(Change::GpuBack { gpu: sample.index });
+                }
+                if let Some(processes) = processes {
+                    self.process_list(sample.index, processes, at, changes);
+                }
+            }
+        }
+    }
+
+    fn process_list(&mut self, gpu: GpuIndex, listed: &[GpuProcess], at: Mono, changes: &mut Vec<Change>) {
+        for seen in listed {
+            if seen.core.is_some() {
+                self.utilisation_at = Some(at);
+            }
+            let Some(stay) = self.stays.get_mut(&seen.process) else { continue };
+            let step = stay.listed(gpu, seen, at);
+            self.follow(seen.process, step, changes);
+        }
+        let listed: BTreeSet<ProcKey> = listed.iter().map(|seen| seen.process).collect();
+        for (_, stay) in self.stays.iter_mut().filter(|(process, _)| !listed.contains(process)) {
+            stay.not_listed(gpu);
+        }
+    }
+
+    /// The device's own figure is fresher and cheaper than per-process ones, and exact for a tenant that is alone.
+    fn attribute_sole_tenants(&mut self, at: Mono) {
+        for (index, gpu) in &self.gpus {
+            let busy = gpu.core.is_some_and(|core| core.get() > 0);
+            let tenants = self.tenants_on(*index);
+            if let (true, 1) = (busy, tenants.len()) {
+                for stay in self.stays.values_mut().filter(|stay| stay.on_gpus.contains_key(index)) {
+                    stay.computed_at = stay.computed_at.max(Some(at));
+                }
+            }
+        }
+    }
+
+    fn note_peaks(&mut self) {
+        for (tenant, task) in &mut self.tasks {
+            let stays = self.stays.values().filter(|stay| stay.facts.tenant == *tenant);
+            let held = stays.flat_map(|stay| &stay.on_gpus);
+            let mut memory = None;
+            for (gpu, presence) in held {
+                task.gpus.insert(*gpu);
+                memory = presence.memory.map(|bytes| bytes + memory.unwrap_or_default()).or(memory);
+            }
+            task.peak_memory = task.peak_memory.max(memory);
+        }
+    }
+
+    fn moment(&mut self, process: ProcKey, moment: Moment, at: Mono) -> Vec<Change> {
+        let Some(stay) = self.stays.get_mut(&process) else { return Vec::new() };
+        let step = stay.moment(moment, at);
+        match moment {
+            Moment::ContextReady | Moment::ContextGone => self.pace.look_now(at),
+            Moment::DeviceOpen | Moment::FirstAllocation | Moment::FirstLaunch => self.pace.news(at),
+        }
+        let tenant = self.stays[&process].facts.tenant.clone();
+        let name = self.name_of(&tenant);
+        let mut changes = vec![Change::MomentSeen { tenant, name, process, moment, at }];
+        self.follow(process, step, &mut changes);
+        changes
+    }
+
+    fn exited(&mut self, process: ProcKey, at: Mono) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let Some(stay) = self.stays.get_mut(&process) else { return changes };
+        if stay.phase != Phase::Off {
+            self.pace.look_now(at);
+        }
+        let step = stay.exited(at);
+        self.follow(process, step, &mut changes);
+        self.stays.remove(&process);
+        changes
+    }
+
+    fn source(&mut self, source: Source, status: SourceStatus) -> Vec<Change> {
+        if source == Source::Docker && status == SourceStatus::Up {
+            self.containers.retain(|_, naming| matches!(naming, Naming::Known(_)));
+        }
+        let before = self.sources.insert(source, status.clone());
+        if before.as_ref() == Some(&status) { Vec::new() } else { vec![Change::SourceChanged { source, status }] }
+    }
+
+    /// Begins or ends the tenant's task where a process's step makes it so.
+    fn follow(&mut self, process: ProcKey, step: Step, changes: &mut Vec<Change>) {
+        let Some(tenant) = self.stays.get(&process).map(|stay| stay.facts.tenant.clone()) else { return };
+        match step {
+            Step::Same => {}
+            Step::Began { at } => {
+                self.pace.news(at);
+                if !self.tasks.contains_key(&tenant) {
+                    changes.push(self.start_task(tenant, at));
+                }
+            }
+            Step::Ended { at } => {
+                let others_on = self.stays.values().any(|stay| stay.is_on() && stay.facts.tenant == tenant);
+                if !others_on && let Some(task) = self.tasks.remove(&tenant) {
+                    changes.push(self.end_task(tenant, task, at));
+                }
+            }
+        }
+    }
+
+    fn start_task(&mut self, tenant: TenantKey, at: Mono) -> Change {
+        self.last_task += 1;
+        self.counters.tasks_started += 1;
+        let id = TaskId(self.last_task);
+        let previous_end = self.ended.iter().find(|ended| ended.tenant == tenant).map(|ended| ended.at);
+        let started = at.max(previous_end.unwrap_or(at));
+        let name = self.name_of(&tenant);
+        self.tasks.insert(tenant.clone(), Task { id, started, gpus: BTreeSet::new(), peak_memory: None });
+        Change::TaskStarted { task: id, tenant, name }
+    }
+
+    fn end_task(&mut self, tenant: TenantKey, task: Task, at: Mono) -> Change {
+        self.counters.tasks_ended += 1;
+        let (name, owner) = (self.name_of(&tenant), self.owner_of(&tenant));
+        let at = at.max(task.started);
+        let nanos = at.0 - task.started.0;
+        let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), nanos };
+        self.ended.push_front(Ended { task, tenant, name, owner, at });
+        self.ended.truncate(self.settings.ended_tasks);
+        change
+    }
+}

@@ -1,0 +1,159 @@
+//! One process's stay on the GPUs, as a state machine over what probes and the driver's list say.
+//!
+//! ```text
+//!        device opened          context ready (probe), or listed by the driver
+//!   Off ───────────────► Opening ───────────────► On ──► Off
+//!    └──────────────────────────────────────────►  │      ▲
+//!                                                  └──────┘ exited, or no longer listed
+//! ```
+//! - A probed process is on from the return of its context creation: the driver lists it up to 0.3 s earlier, and when
+//!   exactly depends on when one looks. A process no probe has seen is on from the first look that lists it.
+//! - `ContextGone` alone ends nothing (a process may hold several contexts, and a primary context counts its users); it
+//!   dates the end once a later look no longer lists the process.
+//! - A list that could not be read says nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::event::{GpuProcess, Moment, ProcessFacts, ProcessKind};
+use crate::id::GpuIndex;
+use crate::quantity::{Bytes, Percent};
+use crate::time::Mono;
+
+/// A probed process listed this long without its context being seen ready was missed by the probes: it counts as on.
+const OPENING_BOUND: Duration = Duration::from_secs(2);
+
+/// A process as the monitor knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Stay {
+    pub facts: ProcessFacts,
+    pub phase: Phase,
+    /// When each moment of this stay was passed.
+    pub moments: BTreeMap<Moment, Mono>,
+    /// Where the driver lists it.
+    pub on_gpus: BTreeMap<GpuIndex, Presence>,
+    /// Last sign of computing.
+    pub computed_at: Option<Mono>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Off,
+    Opening { since: Mono },
+    On { since: Mono },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Presence {
+    pub kind: ProcessKind,
+    pub memory: Option<Bytes>,
+    /// With the time it was read: not every look asks for it.
+    pub core: Option<(Percent, Mono)>,
+    pub first_listed: Mono,
+    pub last_listed: Mono,
+}
+
+/// What an input made of the stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Same,
+    Began { at: Mono },
+    Ended { at: Mono },
+}
+
+impl Stay {
+    pub fn new(facts: ProcessFacts) -> Self {
+        Self { facts, phase: Phase::Off, moments: BTreeMap::new(), on_gpus: BTreeMap::new(), computed_at: None }
+    }
+
+    pub fn is_on(&self) -> bool {
+        matches!(self.phase, Phase::On { .. })
+    }
+
+    /// A probe saw `moment`. Only the first of each kind within a stay counts, except the end of a context: the last.
+    pub fn moment(&mut self, moment: Moment, at: Mono) -> Step {
+        if moment == Moment::ContextGone {
+            self.moments.insert(moment, at);
+            return Step::Same;
+        }
+        self.moments.entry(moment).or_insert(at);
+        match (moment, self.phase) {
+            (Moment::DeviceOpen, Phase::Off) => {
+                self.phase = Phase::Opening { since: at };
+                Step::Same
+            }
+            (Moment::DeviceOpen | Moment::ContextGone, _) => Step::Same,
+            (Moment::ContextReady | Moment::FirstAllocation, Phase::Off | Phase::Opening { .. }) => self.begin(at),
+            (Moment::ContextReady | Moment::FirstAllocation, Phase::On { .. }) => Step::Same,
+            (Moment::FirstLaunch, phase) => {
+                self.computed_at = self.computed_at.max(Some(at));
+                if matches!(phase, Phase::On { .. }) { Step::Same } else { self.begin(at) }
+            }
+        }
+    }
+
+    /// A look that began at `at` lists the process on `gpu`.
+    pub fn listed(&mut self, gpu: GpuIndex, seen: &GpuProcess, at: Mono) -> Step {
+        let core = seen.core.map(|core| (core, at));
+        if seen.core.is_some_and(|core| core.get() > 0) {
+            self.computed_at = self.computed_at.max(Some(at));
+        }
+        let presence = self.on_gpus.entry(gpu).or_insert(Presence {
+            kind: seen.kind,
+            memory: seen.memory,
+            core,
+            first_listed: at,
+            last_listed: at,
+        });
+        (presence.kind, presence.memory, presence.last_listed) = (seen.kind, seen.memory, at);
+        presence.core = core.or(presence.core);
+        let first_listed = presence.first_listed;
+        match self.phase {
+            Phase::Off => self.begin(at),
+            Phase::Opening { .. } if at.since(first_listed) >= OPENING_BOUND => self.begin(first_listed),
+            Phase::Opening { .. } | Phase::On { .. } => Step::Same,
+        }
+    }
+
+    /// The list of `gpu` was read and the process is not on it. Call [`Stay::settle`] when all lists are in.
+    pub fn not_listed(&mut self, gpu: GpuIndex) {
+        self.on_gpus.remove(&gpu);
+    }
+
+    /// Concludes a look that began at `at`; `last_listed` is when an earlier look last listed the process anywhere, and
+    /// `complete` whether the lists of all GPUs could be read.
+    pub fn settle(&mut self, at: Mono, last_listed: Option<Mono>, complete: bool) -> Step {
+        let Phase::On { since } = self.phase else { return Step::Same };
+        if !self.on_gpus.is_empty() || at <= since {
+            return Step::Same;
+        }
+        let after = last_listed.unwrap_or(since);
+        let gone = self.moments.get(&Moment::ContextGone).copied().filter(|gone| (after..at).contains(gone));
+        match (gone, last_listed) {
+            (Some(gone), Some(_)) => self.end(gone),
+            (Some(gone), None) if complete => self.end(gone),
+            (None, Some(_)) => self.end(at),
+            // Probes have seen a context the driver does not list (yet): nothing to conclude.
+            (_, None) => Step::Same,
+        }
+    }
+
+    pub fn last_listed(&self) -> Option<Mono> {
+        self.on_gpus.values().map(|presence| presence.last_listed).max()
+    }
+
+    pub fn exited(&mut self, at: Mono) -> Step {
+        if self.is_on() { self.end(at) } else { Step::Same }
+    }
+
+    fn begin(&mut self, at: Mono) -> Step {
+        self.phase = Phase::On { since: at };
+        Step::Began { at }
+    }
+
+    fn end(&mut self, at: Mono) -> Step {
+        let at = if let Phase::On { since } = self.phase { at.max(since) } else { at };
+        *self = Self::new(self.facts.clone());
+        Step::Ended { at }
+    }
+}

@@ -1,0 +1,164 @@
+//! The monitor as people see it.
+
+use std::collections::BTreeSet;
+
+use super::stay::Stay;
+use super::{Ended, Gpu, Monitor, Naming};
+use crate::event::ContainerFacts;
+use crate::id::{GpuIndex, TenantKey};
+use crate::quantity::{Bytes, Percent};
+use crate::snapshot::{EndedTask, GpuView, Snapshot, SourceView, TaskRow, TaskState};
+use crate::time::{Anchor, Mono};
+
+impl Monitor {
+    /// The host at `now`, which is the anchor's own instant.
+    pub fn snapshot(&self, now: &Anchor) -> Snapshot {
+        Snapshot {
+            taken_at: now.wall,
+            gpus: self.gpus.values().map(|gpu| self.gpu_view(gpu)).collect(),
+            tasks: self.rows(now),
+            ended: self.ended.iter().map(|ended| ended_view(ended, now)).collect(),
+            sources: self
+                .sources
+                .iter()
+                .map(|(source, status)| SourceView { source: *source, status: status.clone() })
+                .collect(),
+            counters: self.counters,
+        }
+    }
+
+    pub(super) fn tenants_on(&self, gpu: GpuIndex) -> BTreeSet<&TenantKey> {
+        let here = self.stays.values().filter(|stay| stay.on_gpus.contains_key(&gpu));
+        here.map(|stay| &stay.facts.tenant).collect()
+    }
+
+    pub(super) fn name_of(&self, tenant: &TenantKey) -> String {
+        if let Some(facts) = self.container_of(tenant) {
+            return facts.name.clone();
+        }
+        match tenant {
+            TenantKey::Container { id, .. } => id.short().to_owned(),
+            TenantKey::Cgroup { path } => path.clone(),
+            TenantKey::User { uid } => self.user_of(tenant).unwrap_or_else(|| uid.to_string()),
+        }
+    }
+
+    /// Who a tenant belongs to: its container's owner if one is told, else the user its processes run as.
+    pub(super) fn owner_of(&self, tenant: &TenantKey) -> Option<String> {
+        self.container_of(tenant).and_then(|facts| facts.owner.clone()).or_else(|| self.user_of(tenant))
+    }
+
+    fn container_of(&self, tenant: &TenantKey) -> Option<&ContainerFacts> {
+        match self.containers.get(tenant.container_id()?)? {
+            Naming::Known(facts) => Some(facts),
+            Naming::Asked => None,
+        }
+    }
+
+    fn user_of(&self, tenant: &TenantKey) -> Option<String> {
+        let facts = &self.stays.values().find(|stay| stay.facts.tenant == *tenant)?.facts;
+        facts.user.clone().or_else(|| facts.uid.map(|uid| uid.to_string()))
+    }
+
+    fn gpu_view(&self, gpu: &Gpu) -> GpuView {
+        GpuView {
+            index: gpu.info.index,
+            uuid: gpu.info.uuid.clone(),
+            name: gpu.info.name.clone(),
+            memory_used_bytes: gpu.memory_used,
+            memory_total_bytes: gpu.info.memory_total,
+            core_pct: gpu.core,
+            tenants: u32::try_from(self.tenants_on(gpu.info.index).len()).unwrap_or(u32::MAX),
+            lost: gpu.lost.clone(),
+            mig: gpu.info.mig,
+        }
+    }
+
+    /// One row per tenant and GPU it is listed on; one without a GPU for a tenant the driver does not list yet.
+    fn rows(&self, now: &Anchor) -> Vec<TaskRow> {
+        let mut keys = BTreeSet::new();
+        for stay in self.stays.values() {
+            let tenant = &stay.facts.tenant;
+            keys.extend(stay.on_gpus.keys().map(|gpu| (Some(*gpu), tenant)));
+            if stay.on_gpus.is_empty() && stay.phase != super::Phase::Off {
+                keys.insert((None, tenant));
+            }
+        }
+        let listed: BTreeSet<_> = keys.iter().filter(|(gpu, _)| gpu.is_some()).map(|(_, tenant)| *tenant).collect();
+        keys.retain(|(gpu, tenant)| gpu.is_some() || !listed.contains(tenant));
+        let mut rows: Vec<_> = keys.into_iter().map(|(gpu, tenant)| self.row(tenant, gpu, now)).collect();
+        rows.sort_by(|a, b| {
+            (a.gpu_index, a.task_started_at, &a.tenant).cmp(&(b.gpu_index, b.task_started_at, &b.tenant))
+        });
+        rows
+    }
+
+    fn row(&self, tenant: &TenantKey, gpu: Option<GpuIndex>, now: &Anchor) -> TaskRow {
+        let is_here = |stay: &&Stay| match gpu {
+            Some(gpu) => stay.on_gpus.contains_key(&gpu),
+            None => stay.phase != super::Phase::Off,
+        };
+        let stays: Vec<&Stay> = self.stays.values().filter(|s| s.facts.tenant == *tenant).filter(is_here).collect();
+        let presences = || stays.iter().filter_map(|stay| stay.on_gpus.get(&gpu?));
+        let task = self.tasks.get(tenant);
+        let container = self.container_of(tenant);
+        TaskRow {
+            tenant: tenant.clone(),
+            container_id: tenant.container_id().cloned(),
+            container_name: self.name_of(tenant),
+            owner: self.owner_of(tenant),
+            image: container.map(|facts| facts.image.clone()),
+            command: stays.first().map(|stay| stay.facts.command.clone()).unwrap_or_default(),
+            pids: stays.iter().map(|stay| stay.facts.process.pid).collect(),
+            process_kinds: presences().map(|p| p.kind).collect::<BTreeSet<_>>().into_iter().collect(),
+            gpu_uuid: gpu.and_then(|gpu| self.gpus.get(&gpu)).map(|gpu| gpu.info.uuid.clone()),
+            gpu_index: gpu,
+            gpu_memory_bytes: presences()
+                .map(|presence| presence.memory)
+                .sum::<Option<Bytes>>()
+                .filter(|_| gpu.is_some()),
+            gpu_core_pct: gpu.and_then(|gpu| self.core_of(&stays, gpu, now.mono)),
+            state: self.state_of(&stays, gpu, task.is_some(), now.mono),
+            task_id: task.map(|task| task.id),
+            task_started_at: task.map(|task| now.wall_at(task.started)),
+            task_seconds: task.map(|task| now.mono.since(task.started).as_secs_f64()),
+        }
+    }
+
+    fn core_of(&self, stays: &[&Stay], gpu: GpuIndex, now: Mono) -> Option<Percent> {
+        if self.tenants_on(gpu).len() == 1 {
+            return self.gpus.get(&gpu)?.core;
+        }
+        let fresh = self.settings.utilisation_interval.get() * 3;
+        let shares = stays.iter().map(|stay| stay.on_gpus.get(&gpu)?.core.filter(|(_, at)| now.since(*at) < fresh));
+        shares
+            .map(|share| share.map(|(core, _)| core))
+            .try_fold(Percent::default(), |sum, core| Some(sum.saturating_add(core?)))
+    }
+
+    fn state_of(&self, stays: &[&Stay], gpu: Option<GpuIndex>, has_task: bool, now: Mono) -> TaskState {
+        let is_lost = gpu.and_then(|gpu| self.gpus.get(&gpu)).is_some_and(|gpu| gpu.lost.is_some());
+        let computed_at = stays.iter().filter_map(|stay| stay.computed_at).max();
+        match computed_at {
+            _ if is_lost => TaskState::Lost,
+            _ if !has_task => TaskState::Opening,
+            None => TaskState::Loaded,
+            Some(at) if now.since(at) < self.settings.idle_after.get() => TaskState::Computing,
+            Some(_) => TaskState::Idle,
+        }
+    }
+}
+
+fn ended_view(ended: &Ended, now: &Anchor) -> EndedTask {
+    EndedTask {
+        task_id: ended.task.id,
+        tenant: ended.tenant.clone(),
+        container_name: ended.name.clone(),
+        owner: ended.owner.clone(),
+        gpus: ended.task.gpus.iter().copied().collect(),
+        peak_memory_bytes: ended.task.peak_memory,
+        started_at: now.wall_at(ended.task.started),
+        ended_at: now.wall_at(ended.at),
+        seconds: ended.at.since(ended.task.started).as_secs_f64(),
+    }
+}
