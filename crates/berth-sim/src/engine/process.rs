@@ -1,0 +1,59 @@
+//! A process as the driver knows it: may its calls go on, and what is another process doing to it.
+
+use std::collections::VecDeque;
+
+use berth_proto::sim::Request;
+
+use super::api::Ticket;
+
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub(super) state: State,
+    pub(super) operation: Option<Operation>,
+    /// Calls that wait for the process to be unlocked, in order.
+    pub(super) held: VecDeque<(Ticket, Request)>,
+    /// Its kernel is to fail.
+    pub(super) faulty: bool,
+}
+
+/// As `CUprocessState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum State {
+    #[default]
+    Running = 0,
+    Locked = 1,
+    Checkpointed = 2,
+    Failed = 3,
+}
+
+/// A checkpoint call under way; there is at most one for a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) id: u64,
+    pub(super) kind: OperationKind,
+    /// Who asked, until it exits.
+    pub(super) asker: Option<(u32, Ticket)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OperationKind {
+    /// Locking, while something is still queued, running or being created.
+    Drain,
+    /// Locking, with nothing left to wait for.
+    Lock,
+    Save,
+    Restore,
+    Unlock,
+}
+
+impl Process {
+    /// Whether the call has to wait for an unlock. Asking about devices, or acting on another process, does not.
+    pub(super) fn holds(&self, request: &Request) -> bool {
+        let free = matches!(request, Request::DeviceCount | Request::Device { .. } | Request::Checkpoint { .. });
+        !free && !self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.state == State::Running && self.operation.is_none()
+    }
+}

@@ -1,0 +1,1 @@
+//! Small programs run against an engine in virtual time.
