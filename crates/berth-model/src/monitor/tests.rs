@@ -1,1 +1,417 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::Monitor;
+use crate::event::{
+    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts, ProcessKind,
+    Sample, Source, SourceStatus,
+};
+use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TenantKey};
+use crate::quantity::{Bytes, Percent};
+use crate::settings;
+use crate::snapshot::{Snapshot, TaskState};
+use crate::time::{Anchor, Mono};
+
+const MS: u64 = 1_000_000;
+
+/// A host with two GPUs, driven by hand.
+struct Host {
+    monitor: Monitor,
+    changes: Vec<Change>,
+}
+
+/// A process on a GPU in a sample.
+type Listed = (ProcKey, u32, u64);
+
+fn process(pid: u32) -> ProcKey {
+    ProcKey { pid, start_ticks: u64::from(pid) * 10 }
+}
+
+fn container(letter: char) -> TenantKey {
+    TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(letter.to_string().repeat(64)) }
+}
+
+fn at(millis: u64) -> Mono {
+    Mono(millis * MS)
+}
+
+impl Host {
+    fn new() -> Self {
+        let mut host = Self { monitor: Monitor::new(settings::Monitor::default()), changes: Vec::new() };
+        let gpu = |index| GpuInfo {
+            index: GpuIndex(index),
+            uuid: GpuUuid(format!("GPU-{index}")),
+            name: "Test".into(),
+            memory_total: Some(Bytes::from_mib(24_000)),
+            mig: Some(false),
+        };
+        host.apply(Event::Gpus(vec![gpu(0), gpu(1)]));
+        host
+    }
+
+    fn apply(&mut self, event: Event) {
+        self.changes.extend(self.monitor.apply(event));
+    }
+
+    fn process(&mut self, key: ProcKey, tenant: &TenantKey) {
+        let facts = ProcessFacts {
+            process: key,
+            tenant: tenant.clone(),
+            uid: Some(1000),
+            user: Some("ada".into()),
+            command: "train".into(),
+        };
+        self.apply(Event::Process(facts));
+    }
+
+    fn moment(&mut self, key: ProcKey, moment: Moment, millis: u64) {
+        self.apply(Event::Moment { process: key, moment, at: at(millis) });
+    }
+
+    /// A look at both GPUs that lists `(process, gpu, mib)`.
+    fn look(&mut self, millis: u64, listed: &[Listed]) {
+        self.look_with(millis, listed, Some(0));
+    }
+
+    fn look_with(&mut self, millis: u64, listed: &[Listed], core: Option<u32>) {
+        let gpus = [0, 1].map(|gpu| {
+            let here = listed.iter().filter(|(_, on, _)| *on == gpu);
+            let processes = here.map(|(process, _, mib)| GpuProcess {
+                process: *process,
+                kind: ProcessKind::Compute,
+                memory: Some(Bytes::from_mib(*mib)),
+                core: None,
+            });
+            let reading = GpuReading::Ok {
+                memory_used: Some(Bytes(0)),
+                core: core.and_then(Percent::checked),
+                processes: Some(processes.collect()),
+            };
+            GpuSample { index: GpuIndex(gpu), reading }
+        });
+        self.apply(Event::Sample(Sample { at: at(millis), gpus: gpus.into() }));
+    }
+
+    fn snapshot(&self, millis: u64) -> Snapshot {
+        self.monitor.snapshot(&Anchor { mono: at(millis), wall: wall(millis) })
+    }
+
+    fn started(&self) -> usize {
+        self.changes.iter().filter(|change| matches!(change, Change::TaskStarted { .. })).count()
+    }
+
+    fn ended_ms(&self) -> Vec<u64> {
+        let ended = self.changes.iter().filter_map(|change| match change {
+            Change::TaskEnded { nanos, .. } => Some(nanos / MS),
+            _ => None,
+        });
+        ended.collect()
+    }
+}
+
+fn wall(millis: u64) -> Timestamp {
+    Timestamp::from_millisecond(1_700_000_000_000 + i64::try_from(millis).unwrap()).unwrap()
+}
+
+#[test]
+fn a_listed_process_is_a_task_until_it_is_no_longer_listed() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 518)]);
+    host.look(200, &[(process(7), 0, 2_000)]);
+
+    let rows = host.snapshot(250).tasks;
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].pids, [7]);
+    assert_eq!(rows[0].gpu_index, Some(GpuIndex(0)));
+    assert_eq!(rows[0].gpu_uuid, Some(GpuUuid("GPU-0".into())));
+    assert_eq!(rows[0].gpu_memory_bytes, Some(Bytes::from_mib(2_000)));
+    assert_eq!(rows[0].task_started_at, Some(wall(100)));
+    assert_eq!(rows[0].task_seconds, Some(0.15));
+    assert_eq!(rows[0].owner.as_deref(), Some("ada"));
+
+    host.look(900, &[]);
+    assert_eq!(host.ended_ms(), [800]);
+    let after = host.snapshot(1_000);
+    assert_eq!(after.tasks, []);
+    assert_eq!(after.ended[0].peak_memory_bytes, Some(Bytes::from_mib(2_000)));
+    assert_eq!(after.ended[0].gpus, [GpuIndex(0)]);
+}
+
+#[test]
+fn a_probed_process_is_on_from_the_return_of_its_context_creation_however_often_one_looks() {
+    for looks in [vec![], vec![160], vec![120, 140, 160, 180]] {
+        let mut host = Host::new();
+        host.process(process(7), &container('a'));
+        host.moment(process(7), Moment::DeviceOpen, 100);
+        for millis in looks {
+            host.look(millis, &[(process(7), 0, 300)]);
+            assert_eq!(host.snapshot(millis).tasks[0].state, TaskState::Opening);
+        }
+        host.moment(process(7), Moment::ContextReady, 200);
+        host.look(210, &[(process(7), 0, 518)]);
+        assert_eq!(host.snapshot(300).tasks[0].task_started_at, Some(wall(200)));
+    }
+}
+
+#[test]
+fn a_process_the_probes_missed_is_not_left_opening_for_ever() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::DeviceOpen, 100);
+    for millis in (200..2_400).step_by(200) {
+        host.look(millis, &[(process(7), 0, 518)]);
+    }
+    assert_eq!(host.snapshot(2_400).tasks[0].task_started_at, Some(wall(200)));
+}
+
+#[test]
+fn the_end_is_dated_by_the_context_s_destruction_once_a_look_confirms_it() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(110, &[(process(7), 0, 518)]);
+    host.moment(process(7), Moment::ContextGone, 300);
+    host.look(301, &[(process(7), 0, 518)]);
+    assert_eq!(host.ended_ms(), [0u64; 0], "a second context keeps it on");
+    host.moment(process(7), Moment::ContextGone, 400);
+    host.look(450, &[]);
+    assert_eq!(host.ended_ms(), [300]);
+}
+
+#[test]
+fn a_stay_between_two_looks_is_seen_by_probes_alone() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(90, &[]);
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.moment(process(7), Moment::ContextGone, 140);
+    host.look(200, &[]);
+    assert_eq!((host.started(), host.ended_ms()), (1, vec![40]));
+}
+
+#[test]
+fn a_context_ready_after_the_look_began_is_not_ended_by_it() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(99, &[]);
+    assert_eq!(host.ended_ms(), [0u64; 0]);
+    assert_eq!(host.snapshot(120).tasks[0].gpu_index, None, "shown without a GPU until the driver lists it");
+}
+
+#[test]
+fn coming_back_after_the_context_is_gone_is_another_task() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    for start in [100, 1_000] {
+        host.moment(process(7), Moment::ContextReady, start);
+        host.look(start + 10, &[(process(7), 0, 518)]);
+        host.moment(process(7), Moment::ContextGone, start + 200);
+        host.look(start + 210, &[]);
+    }
+    assert_eq!(host.ended_ms(), [200, 200]);
+    let ids: Vec<_> = host.snapshot(2_000).ended.iter().map(|task| task.task_id.0).collect();
+    assert_eq!(ids, [2, 1], "newest first");
+}
+
+#[test]
+fn several_processes_of_a_tenant_are_one_task() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.process(process(8), &container('a'));
+    host.look(100, &[(process(7), 0, 500), (process(8), 0, 700), (process(8), 1, 50)]);
+    let rows = host.snapshot(150).tasks;
+    assert_eq!(rows.len(), 2, "one row per GPU");
+    assert_eq!((rows[0].pids.clone(), rows[0].gpu_memory_bytes), (vec![7, 8], Some(Bytes::from_mib(1_200))));
+    assert_eq!(rows[0].task_id, rows[1].task_id);
+    host.apply(Event::ProcessExited { process: process(7), at: at(200) });
+    assert_eq!(host.ended_ms(), [0u64; 0]);
+    host.apply(Event::ProcessExited { process: process(8), at: at(300) });
+    assert_eq!((host.started(), host.ended_ms()), (1, vec![200]));
+}
+
+#[test]
+fn an_exit_ends_the_task_at_once_and_a_late_look_does_not_bring_it_back() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    host.apply(Event::ProcessExited { process: process(7), at: at(300) });
+    host.look(299, &[(process(7), 0, 500)]);
+    assert_eq!((host.started(), host.ended_ms()), (1, vec![200]));
+    assert_eq!(host.snapshot(400).tasks, []);
+}
+
+#[test]
+fn a_reused_pid_is_another_process() {
+    let mut host = Host::new();
+    let (first, second) = (process(7), ProcKey { pid: 7, start_ticks: 99_999 });
+    host.process(first, &container('a'));
+    host.look(100, &[(first, 0, 500)]);
+    host.process(second, &container('b'));
+    host.look(200, &[(second, 0, 800)]);
+    let rows = host.snapshot(250).tasks;
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0].tenant, rows[0].task_started_at), (&container('b'), Some(wall(200))));
+    assert_eq!(host.ended_ms(), [100]);
+}
+
+#[test]
+fn a_list_that_could_not_be_read_ends_nothing() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    let reading = GpuReading::Ok { memory_used: None, core: None, processes: None };
+    let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+    host.apply(Event::Sample(Sample { at: at(200), gpus }));
+    assert_eq!(host.ended_ms(), [0u64; 0]);
+    assert_eq!(host.snapshot(210).tasks.len(), 1);
+}
+
+#[test]
+fn a_gpu_that_vanishes_is_told_once_and_its_tenants_are_shown_lost() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    for millis in [200, 300] {
+        let reading = GpuReading::Lost { reason: "GPU is lost".into() };
+        let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+        host.apply(Event::Sample(Sample { at: at(millis), gpus }));
+    }
+    let snapshot = host.snapshot(310);
+    assert_eq!(snapshot.tasks[0].state, TaskState::Lost);
+    assert_eq!(snapshot.gpus[0].lost.as_deref(), Some("GPU is lost"));
+    assert_eq!(snapshot.counters.gpus_lost, 1);
+    host.look(400, &[(process(7), 0, 500)]);
+    assert!(host.changes.contains(&Change::GpuBack { gpu: GpuIndex(0) }));
+    assert_eq!(host.started(), 1, "the task went on");
+}
+
+#[test]
+fn a_tenant_computes_then_idles() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    assert_eq!(host.snapshot(110).tasks[0].state, TaskState::Loaded);
+    host.look_with(300, &[(process(7), 0, 500)], Some(97));
+    let row = &host.snapshot(310).tasks[0];
+    assert_eq!((row.state, row.gpu_core_pct.map(Percent::get)), (TaskState::Computing, Some(97)));
+    host.look(2_200, &[(process(7), 0, 500)]);
+    assert_eq!(host.snapshot(2_301).tasks[0].state, TaskState::Idle);
+}
+
+#[test]
+fn core_use_of_sharing_tenants_is_unknown_unless_the_driver_tells_them_apart() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.process(process(8), &container('b'));
+    host.look_with(100, &[(process(7), 0, 500), (process(8), 0, 500)], Some(100));
+    assert!(host.snapshot(110).tasks.iter().all(|row| row.gpu_core_pct.is_none()));
+    assert!(host.monitor.wish(at(110)).per_process_core, "and is asked for");
+}
+
+#[test]
+fn names_are_asked_once_and_again_when_the_engine_comes_back() {
+    let mut host = Host::new();
+    let id = ContainerId("a".repeat(64));
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    assert_eq!(host.monitor.take_questions(), [id.clone()]);
+    assert_eq!(host.monitor.take_questions(), []);
+    assert_eq!(host.snapshot(110).tasks[0].container_name, "aaaaaaaaaaaa");
+    host.apply(Event::Source { source: Source::Docker, status: SourceStatus::Up });
+    assert_eq!(host.monitor.take_questions(), [id.clone()]);
+    let facts = ContainerFacts {
+        id: id.clone(),
+        name: "trainer".into(),
+        image: "torch".into(),
+        labels: BTreeMap::new(),
+        owner: Some("grace".into()),
+        started_at: None,
+    };
+    host.apply(Event::Container(Box::new(facts)));
+    let row = &host.snapshot(120).tasks[0];
+    assert_eq!((row.container_name.as_str(), row.owner.as_deref()), ("trainer", Some("grace")));
+    host.apply(Event::ContainerGone { id });
+    assert_eq!(host.snapshot(120).tasks[0].container_name, "trainer", "named until its processes are gone");
+    assert_eq!(host.monitor.take_questions(), []);
+}
+
+#[test]
+fn probes_make_a_closer_look_worth_while_at_once() {
+    let mut host = Host::new();
+    host.apply(Event::Source { source: Source::Probes, status: SourceStatus::Up });
+    host.look(100, &[]);
+    assert_eq!(host.monitor.wish(at(100)).look_in, Duration::from_millis(500));
+    host.apply(Event::Stirred { source: Source::ProcessEvents, at: at(150) });
+    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(500), "probes know better than rumours");
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::DeviceOpen, 200);
+    assert_eq!(host.monitor.wish(at(200)).look_in, Duration::from_millis(20));
+    host.moment(process(7), Moment::ContextReady, 400);
+    assert_eq!(host.monitor.wish(at(400)).look_in, Duration::ZERO);
+}
+
+/// Any order of events a host could produce, and some it could not.
+fn any_event() -> impl Strategy<Value = (u8, u32, u64)> {
+    (0u8..8, 1u32..5, 0u64..60)
+}
+
+proptest! {
+    #[test]
+    fn tasks_of_a_tenant_never_overlap_and_every_end_had_a_start(events in prop::collection::vec(any_event(), 1..80)) {
+        let mut host = Host::new();
+        let mut clock = 1_000;
+        for (kind, pid, jitter) in events {
+            clock += 10;
+            let when = clock - jitter.min(clock);
+            let key = process(pid);
+            host.process(key, &container(if pid % 2 == 0 { 'a' } else { 'b' }));
+            match kind {
+                0 => host.moment(key, Moment::DeviceOpen, when),
+                1 => host.moment(key, Moment::ContextReady, when),
+                2 => host.moment(key, Moment::FirstAllocation, when),
+                3 => host.moment(key, Moment::FirstLaunch, when),
+                4 => host.moment(key, Moment::ContextGone, when),
+                5 => host.apply(Event::ProcessExited { process: key, at: at(when) }),
+                6 => host.look(clock, &[(key, pid % 2, 100)]),
+                _ => host.look(clock, &[]),
+            }
+            let snapshot = host.snapshot(clock);
+            prop_assert_eq!(
+                snapshot.counters.tasks_started - snapshot.counters.tasks_ended,
+                host.monitor.tasks.len() as u64
+            );
+            for row in &snapshot.tasks {
+                let on = host.monitor.stays.values().any(|stay| stay.is_on() && stay.facts.tenant == row.tenant);
+                prop_assert_eq!(row.task_id.is_some(), on, "a task is there exactly while a process is on");
+            }
+        }
+        let ended = host.snapshot(clock).ended;
+        for tenant in [container('a'), container('b')] {
+            let mut spans: Vec<_> = ended.iter().filter(|task| task.tenant == tenant).collect();
+            spans.reverse();
+            for pair in spans.windows(2) {
+                prop_assert!(pair[0].ended_at <= pair[1].started_at);
+            }
+            prop_assert!(spans.iter().all(|task| task.started_at <= task.ended_at));
+        }
+    }
+
+    #[test]
+    fn the_same_events_give_the_same_snapshot(events in prop::collection::vec(any_event(), 1..40)) {
+        let run = || {
+            let mut host = Host::new();
+            for (step, (kind, pid, _)) in events.iter().enumerate() {
+                let millis = 1_000 + step as u64 * 10;
+                host.process(process(*pid), &container('a'));
+                if *kind < 4 { host.moment(process(*pid), Moment::ContextReady, millis) } else { host.look(millis, &[]) }
+            }
+            host.snapshot(9_000)
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
