@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Packs what a GPU machine without network, Rust or Docker needs, into target/gpu/ (build and run it here, carry it there):
+#
+#   target/gpu/docker.tar.xz   Docker Engine of the installed Debian packages, with its libraries except glibc
+#   target/gpu/bin/            release build of berth and of the simulated driver libraries
+#
+#   pack.sh [--docker-only]
+#
+# glibc stays behind on purpose: an engine re-executes itself by /proc/self/exe, so it must start through the loader of
+# the machine it runs on. up.sh checks that one is new enough.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+LIMIT_MIB=45
+PROGRAMS=(/usr/sbin/dockerd /usr/bin/docker /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/sbin/runc /usr/bin/docker-init)
+out=$PWD/target/gpu
+
+# Libraries of a program that are not part of glibc or of the kernel.
+extra_libraries() {
+    ldd "$1" 2>/dev/null | awk '$2 == "=>" { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv)\.so' || true
+}
+
+pack_docker() {
+    local program library tree
+    tree=$(mktemp -d)
+    mkdir -p "$tree/bin" "$tree/lib" "$out"
+    for program in "${PROGRAMS[@]}"; do
+        [ -x "$program" ] || die "$program not found: run scripts/setup-tests.sh, or install docker.io"
+        install -m 755 "$program" "$tree/bin/"
+        for library in $(extra_libraries "$program"); do
+            install -m 644 "$library" "$tree/lib/"
+        done
+    done
+    strip --strip-unneeded "$tree"/bin/* 2>/dev/null || true
+    objdump -T "$tree"/bin/* "$tree"/lib/* 2>/dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1 | sed 's/GLIBC_//' >"$tree/glibc"
+    tar -C "$tree" --owner=0 --group=0 -c . | xz -9 -T2 >"$out/docker.tar.xz"
+    rm -rf "$tree"
+    local mib=$(($(stat -c %s "$out/docker.tar.xz") / 1024 / 1024))
+    say "target/gpu/docker.tar.xz: $mib MiB"
+    [ "$mib" -lt "$LIMIT_MIB" ] || die "docker.tar.xz is $mib MiB; at most $LIMIT_MIB travel"
+}
+
+pack_berth() {
+    need_build_tools
+    cargo build --locked --release -p berth -p berth-sim-cuda -p berth-sim-nvml
+    mkdir -p "$out/bin"
+    install -m 755 --strip target/release/berth "$out/bin/"
+    install -m 755 --strip target/release/libberth_sim_cuda.so target/release/libberth_sim_nvml.so "$out/bin/"
+    say "target/gpu/bin: $(du -sm "$out/bin" | cut -f1) MiB"
+}
+
+pack_docker
+[ "${1:-}" = --docker-only ] || pack_berth
