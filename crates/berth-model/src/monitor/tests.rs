@@ -319,11 +319,11 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
     let id = ContainerId("a".repeat(64));
     host.process(process(7), &container('a'));
     host.look(100, &[(process(7), 0, 500)]);
-    assert_eq!(host.monitor.take_questions(), [id.clone()]);
+    assert_eq!(host.monitor.take_questions(), std::slice::from_ref(&id));
     assert_eq!(host.monitor.take_questions(), []);
     assert_eq!(host.snapshot(110).tasks[0].container_name, "aaaaaaaaaaaa");
     host.apply(Event::Source { source: Source::Docker, status: SourceStatus::Up });
-    assert_eq!(host.monitor.take_questions(), [id.clone()]);
+    assert_eq!(host.monitor.take_questions(), std::slice::from_ref(&id));
     let facts = ContainerFacts {
         id: id.clone(),
         name: "trainer".into(),
