@@ -109,6 +109,8 @@ pub struct ProcessFacts {
     /// `uid`'s name, where the host knows one.
     pub user: Option<String>,
     pub command: String,
+    /// When the process was started, to a clock tick; `None` if unreadable.
+    pub started: Option<Mono>,
 }
 
 /// The moments of a process's stay on a GPU that probes see exactly.
@@ -121,6 +123,18 @@ pub enum Moment {
     FirstLaunch,
     /// A context was destroyed; the process may have others.
     ContextGone,
+}
+
+/// How a task's start is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Evidence {
+    /// A probe saw it: exact.
+    Probe,
+    /// A look found it: late by up to the interval between looks.
+    Look,
+    /// It was there before berth looked: the start of its process, so early by what the process did first.
+    Process,
 }
 
 /// What an engine says about one of its containers.
@@ -161,8 +175,8 @@ pub enum SourceStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    TaskStarted { task: TaskId, tenant: TenantKey, name: String },
-    TaskEnded { task: TaskId, tenant: TenantKey, name: String, nanos: u64 },
+    TaskStarted { task: TaskId, tenant: TenantKey, name: String, at: Mono, evidence: Evidence },
+    TaskEnded { task: TaskId, tenant: TenantKey, name: String, at: Mono, nanos: u64 },
     MomentSeen { tenant: TenantKey, name: String, process: ProcKey, moment: Moment, at: Mono },
     GpuLost { gpu: GpuIndex, reason: String },
     GpuBack { gpu: GpuIndex },

@@ -137,6 +137,7 @@ mod tests {
             task_id: None,
             task_started_at: None,
             task_seconds: None,
+            task_start_evidence: None,
         };
         let json = serde_json::to_value(&row).unwrap();
         for field in FIELDS {

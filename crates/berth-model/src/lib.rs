@@ -15,8 +15,8 @@ pub mod snapshot;
 pub mod time;
 
 pub use event::{
-    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts, ProcessKind,
-    Sample, Source, SourceStatus,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts,
+    ProcessKind, Sample, Source, SourceStatus,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;

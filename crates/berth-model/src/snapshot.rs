@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{ProcessKind, Source, SourceStatus};
+use crate::event::{Evidence, ProcessKind, Source, SourceStatus};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 
@@ -72,6 +72,8 @@ pub struct TaskRow {
     pub task_id: Option<TaskId>,
     pub task_started_at: Option<Timestamp>,
     pub task_seconds: Option<f64>,
+    /// How well the start is known.
+    pub task_start_evidence: Option<Evidence>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,6 +85,7 @@ pub struct EndedTask {
     pub gpus: Vec<GpuIndex>,
     pub peak_memory_bytes: Option<Bytes>,
     pub started_at: Timestamp,
+    pub start_evidence: Evidence,
     pub ended_at: Timestamp,
     pub seconds: f64,
 }

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::event::{
-    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, Sample, Source, SourceStatus,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, Sample, Source,
+    SourceStatus,
 };
 use crate::id::{ContainerId, GpuIndex, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -56,6 +57,7 @@ struct Gpu {
 struct Task {
     id: TaskId,
     started: Mono,
+    evidence: Evidence,
     gpus: BTreeSet<GpuIndex>,
     peak_memory: Option<Bytes>,
 }
@@ -212,7 +214,7 @@ impl Monitor {
                 self.utilisation_at = Some(at);
             }
             let Some(stay) = self.stays.get_mut(&seen.process) else { continue };
-            let step = stay.listed(gpu, seen, at);
+            let step = stay.listed(gpu, seen, at, self.counters.samples == 1);
             self.follow(seen.process, step, changes);
         }
         let listed: BTreeSet<ProcKey> = listed.iter().map(|seen| seen.process).collect();
@@ -286,10 +288,10 @@ impl Monitor {
         let Some(tenant) = self.stays.get(&process).map(|stay| stay.facts.tenant.clone()) else { return };
         match step {
             Step::Same => {}
-            Step::Began { at } => {
+            Step::Began { at, evidence } => {
                 self.pace.news(at);
                 if !self.tasks.contains_key(&tenant) {
-                    changes.push(self.start_task(tenant, at));
+                    changes.push(self.start_task(tenant, at, evidence));
                 }
             }
             Step::Ended { at } => {
@@ -301,15 +303,15 @@ impl Monitor {
         }
     }
 
-    fn start_task(&mut self, tenant: TenantKey, at: Mono) -> Change {
+    fn start_task(&mut self, tenant: TenantKey, at: Mono, evidence: Evidence) -> Change {
         self.last_task += 1;
         self.counters.tasks_started += 1;
         let id = TaskId(self.last_task);
         let previous_end = self.ended.iter().find(|ended| ended.tenant == tenant).map(|ended| ended.at);
         let started = at.max(previous_end.unwrap_or(at));
         let name = self.name_of(&tenant);
-        self.tasks.insert(tenant.clone(), Task { id, started, gpus: BTreeSet::new(), peak_memory: None });
-        Change::TaskStarted { task: id, tenant, name }
+        self.tasks.insert(tenant.clone(), Task { id, started, evidence, gpus: BTreeSet::new(), peak_memory: None });
+        Change::TaskStarted { task: id, tenant, name, at: started, evidence }
     }
 
     fn end_task(&mut self, tenant: TenantKey, task: Task, at: Mono) -> Change {
@@ -317,7 +319,7 @@ impl Monitor {
         let (name, owner) = (self.name_of(&tenant), self.owner_of(&tenant));
         let at = at.max(task.started);
         let nanos = at.0 - task.started.0;
-        let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), nanos };
+        let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), at, nanos };
         self.ended.push_front(Ended { task, tenant, name, owner, at });
         self.ended.truncate(self.settings.ended_tasks);
         change

@@ -7,7 +7,8 @@
 //!                                                  └──────┘ exited, or no longer listed
 //! ```
 //! - A probed process is on from the return of its context creation: the driver lists it up to 0.3 s earlier, and when
-//!   exactly depends on when one looks. A process no probe has seen is on from the first look that lists it.
+//!   exactly depends on when one looks. A process no probe has seen is on from the first look that lists it; one that
+//!   the very first look lists was there before, and is dated by its own start.
 //! - `ContextGone` alone ends nothing (a process may hold several contexts, and a primary context counts its users); it
 //!   dates the end once a later look no longer lists the process.
 //! - A list that could not be read says nothing.
@@ -15,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::event::{GpuProcess, Moment, ProcessFacts, ProcessKind};
+use crate::event::{Evidence, GpuProcess, Moment, ProcessFacts, ProcessKind};
 use crate::id::GpuIndex;
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
@@ -57,7 +58,7 @@ pub(super) struct Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Same,
-    Began { at: Mono },
+    Began { at: Mono, evidence: Evidence },
     Ended { at: Mono },
 }
 
@@ -83,17 +84,19 @@ impl Stay {
                 Step::Same
             }
             (Moment::DeviceOpen | Moment::ContextGone, _) => Step::Same,
-            (Moment::ContextReady | Moment::FirstAllocation, Phase::Off | Phase::Opening { .. }) => self.begin(at),
+            (Moment::ContextReady | Moment::FirstAllocation, Phase::Off | Phase::Opening { .. }) => {
+                self.begin(at, Evidence::Probe)
+            }
             (Moment::ContextReady | Moment::FirstAllocation, Phase::On { .. }) => Step::Same,
             (Moment::FirstLaunch, phase) => {
                 self.computed_at = self.computed_at.max(Some(at));
-                if matches!(phase, Phase::On { .. }) { Step::Same } else { self.begin(at) }
+                if matches!(phase, Phase::On { .. }) { Step::Same } else { self.begin(at, Evidence::Probe) }
             }
         }
     }
 
-    /// A look that began at `at` lists the process on `gpu`.
-    pub fn listed(&mut self, gpu: GpuIndex, seen: &GpuProcess, at: Mono) -> Step {
+    /// A look that began at `at` lists the process on `gpu`; `first_look` if none came before.
+    pub fn listed(&mut self, gpu: GpuIndex, seen: &GpuProcess, at: Mono, first_look: bool) -> Step {
         let core = seen.core.map(|core| (core, at));
         if seen.core.is_some_and(|core| core.get() > 0) {
             self.computed_at = self.computed_at.max(Some(at));
@@ -109,8 +112,11 @@ impl Stay {
         presence.core = core.or(presence.core);
         let first_listed = presence.first_listed;
         match self.phase {
-            Phase::Off => self.begin(at),
-            Phase::Opening { .. } if at.since(first_listed) >= OPENING_BOUND => self.begin(first_listed),
+            Phase::Off if first_look => self.begin(self.facts.started.unwrap_or(at).min(at), Evidence::Process),
+            Phase::Off => self.begin(at, Evidence::Look),
+            Phase::Opening { .. } if at.since(first_listed) >= OPENING_BOUND => {
+                self.begin(first_listed, Evidence::Look)
+            }
             Phase::Opening { .. } | Phase::On { .. } => Step::Same,
         }
     }
@@ -146,9 +152,9 @@ impl Stay {
         if self.is_on() { self.end(at) } else { Step::Same }
     }
 
-    fn begin(&mut self, at: Mono) -> Step {
+    fn begin(&mut self, at: Mono, evidence: Evidence) -> Step {
         self.phase = Phase::On { since: at };
-        Step::Began { at }
+        Step::Began { at, evidence }
     }
 
     fn end(&mut self, at: Mono) -> Step {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::Monitor;
 use crate::event::{
-    Change, ContainerFacts, Event, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts, ProcessKind,
-    Sample, Source, SourceStatus,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts,
+    ProcessKind, Sample, Source, SourceStatus,
 };
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -49,6 +49,7 @@ impl Host {
             mig: Some(false),
         };
         host.apply(Event::Gpus(vec![gpu(0), gpu(1)]));
+        host.look(0, &[]);
         host
     }
 
@@ -63,6 +64,7 @@ impl Host {
             uid: Some(1000),
             user: Some("ada".into()),
             command: "train".into(),
+            started: Some(at(u64::from(key.pid))),
         };
         self.apply(Event::Process(facts));
     }
@@ -155,6 +157,19 @@ fn a_probed_process_is_on_from_the_return_of_its_context_creation_however_often_
         host.look(210, &[(process(7), 0, 518)]);
         assert_eq!(host.snapshot(300).tasks[0].task_started_at, Some(wall(200)));
     }
+}
+
+#[test]
+fn a_process_that_was_there_before_the_first_look_is_dated_by_its_own_start() {
+    let mut host = Host::new();
+    host.monitor.counters.samples = 0;
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    host.process(process(8), &container('b'));
+    host.look(200, &[(process(7), 0, 500), (process(8), 0, 500)]);
+    let known: Vec<_> =
+        host.snapshot(300).tasks.iter().map(|row| (row.task_started_at, row.task_start_evidence)).collect();
+    assert_eq!(known, [(Some(wall(7)), Some(Evidence::Process)), (Some(wall(200)), Some(Evidence::Look))]);
 }
 
 #[test]

@@ -122,6 +122,7 @@ impl Monitor {
             task_id: task.map(|task| task.id),
             task_started_at: task.map(|task| now.wall_at(task.started)),
             task_seconds: task.map(|task| now.mono.since(task.started).as_secs_f64()),
+            task_start_evidence: task.map(|task| task.evidence),
         }
     }
 
@@ -158,6 +159,7 @@ fn ended_view(ended: &Ended, now: &Anchor) -> EndedTask {
         gpus: ended.task.gpus.iter().copied().collect(),
         peak_memory_bytes: ended.task.peak_memory,
         started_at: now.wall_at(ended.task.started),
+        start_evidence: ended.task.evidence,
         ended_at: now.wall_at(ended.at),
         seconds: ended.at.since(ended.task.started).as_secs_f64(),
     }
