@@ -35,6 +35,7 @@ pub fn facts(proc_root: &Path, pid: u32, users: &mut Users) -> Result<ProcessFac
         uid: Some(uid),
         user: users.name(uid),
         command: command(&read("cmdline")?).unwrap_or_else(|| comm(&stat).to_owned()),
+        started: Some(crate::clock::at_boot_ticks(crate::clock::BootTicks(start_ticks))),
     })
 }
 
