@@ -11,8 +11,6 @@ pub mod fault;
 pub mod profile;
 pub mod scenario;
 
-pub use engine::{
-    Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation,
-};
+pub use engine::{Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
 pub use fault::{Fault, NvmlArea, NvmlFaults};
 pub use profile::{Profile, ProfileError};

@@ -92,12 +92,15 @@ pub struct Context {
     pub jitter_pct: f64,
 }
 
-/// What is different when all processes share one context through MPS: nothing blocks the SMs, nothing is switched.
+/// What is different when all processes share one context through MPS: nothing is switched, and coming and going, as in
+/// [`Context`], costs less.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mps {
     pub create_serial_ms: f64,
+    pub create_blocking_ms: f64,
     pub teardown_serial_ms: f64,
+    pub teardown_blocking_ms: f64,
 }
 
 /// The driver's lock on another process, and moving its memory out and in.
@@ -129,9 +132,7 @@ pub struct Host {
     /// From `exec` to the program's first instruction of its own.
     pub process_start_ms: f64,
     /// Rate at which one process fills its input arrays.
-    pub init_process_gbps: f64,
-    /// The same for all processes together (memory bandwidth, page clearing).
-    pub init_total_gbps: f64,
+    pub init_gbps: f64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -152,8 +153,10 @@ pub fn builtin_names() -> Vec<&'static str> {
 
 impl Profile {
     pub fn builtin(name: &str) -> Result<Profile, ProfileError> {
-        let (_, text) =
-            BUILTIN.iter().find(|(known, _)| *known == name).ok_or_else(|| ProfileError::Unknown { name: name.into() })?;
+        let (_, text) = BUILTIN
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| ProfileError::Unknown { name: name.into() })?;
         Profile::parse(name, text)
     }
 
@@ -198,7 +201,7 @@ impl Profile {
         Ok(())
     }
 
-    fn rates(&self) -> [(&'static str, f64); 16] {
+    fn rates(&self) -> [(&'static str, f64); 15] {
         [
             ("gpu.sm_count", f64::from(self.gpu.sm_count)),
             ("gpu.blocks_per_sm", f64::from(self.gpu.blocks_per_sm)),
@@ -213,13 +216,12 @@ impl Profile {
             ("checkpoint.save_gbps", self.checkpoint.save_gbps),
             ("checkpoint.restore_gbps", self.checkpoint.restore_gbps),
             ("nvml.utilisation_window_ms", self.nvml.utilisation_window_ms as f64),
-            ("host.init_process_gbps", self.host.init_process_gbps),
-            ("host.init_total_gbps", self.host.init_total_gbps),
+            ("host.init_gbps", self.host.init_gbps),
             ("gpu.max_threads_per_sm", f64::from(self.gpu.max_threads_per_sm)),
         ]
     }
 
-    fn durations(&self) -> [(&'static str, f64); 18] {
+    fn durations(&self) -> [(&'static str, f64); 20] {
         [
             ("compute.launch_us", self.compute.launch_us),
             ("compute.switch_us", self.compute.switch_us),
@@ -232,7 +234,9 @@ impl Profile {
             ("context.teardown_blocking_ms", self.context.teardown_blocking_ms),
             ("context.jitter_pct", self.context.jitter_pct),
             ("mps.create_serial_ms", self.mps.create_serial_ms),
+            ("mps.create_blocking_ms", self.mps.create_blocking_ms),
             ("mps.teardown_serial_ms", self.mps.teardown_serial_ms),
+            ("mps.teardown_blocking_ms", self.mps.teardown_blocking_ms),
             ("checkpoint.lock_us", self.checkpoint.lock_us),
             ("checkpoint.save_base_ms", self.checkpoint.save_base_ms),
             ("checkpoint.restore_base_ms", self.checkpoint.restore_base_ms),

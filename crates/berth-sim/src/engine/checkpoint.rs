@@ -42,9 +42,11 @@ impl Engine {
 
     /// If a lock only waits for this process's work, and there is none left, the lock is taken.
     pub(super) fn lock_if_drained(&mut self, pid: u32) {
-        let drained = self.contexts.values().filter(|context| context.pid == pid).all(|context| {
-            context.phase == Phase::Ready && context.is_idle()
-        });
+        let drained = self
+            .contexts
+            .values()
+            .filter(|context| context.pid == pid)
+            .all(|context| context.phase == Phase::Ready && context.is_idle());
         let Some(process) = self.processes.get_mut(&pid).filter(|_| drained) else { return };
         if let Some(operation) = process.operation.as_mut().filter(|operation| operation.kind == OperationKind::Drain) {
             operation.kind = OperationKind::Lock;
@@ -109,14 +111,7 @@ impl Engine {
     }
 
     /// `done_in_ns`: `None` when the end is not known yet.
-    fn begin(
-        &mut self,
-        asker: u32,
-        ticket: Ticket,
-        target: u32,
-        kind: OperationKind,
-        done_in_ns: Option<u64>,
-    ) -> u64 {
+    fn begin(&mut self, asker: u32, ticket: Ticket, target: u32, kind: OperationKind, done_in_ns: Option<u64>) -> u64 {
         let id = self.fresh_id();
         if let Some(process) = self.processes.get_mut(&target) {
             process.operation = Some(Operation { id, kind, asker: Some((asker, ticket)) });

@@ -44,11 +44,7 @@ impl Engine {
 
     pub(super) fn serial_done(&mut self, id: u64) {
         let Some((gpu, section)) = self.held_section(id) else { return };
-        let blocking_ms = match (self.sharing, section.kind) {
-            (Sharing::Mps, _) => 0.0,
-            (Sharing::TimeSliced, SectionKind::Create) => self.profile.context.create_blocking_ms,
-            (Sharing::TimeSliced, SectionKind::Teardown) => self.profile.context.teardown_blocking_ms,
-        };
+        let (_, blocking_ms) = self.section_ms(section.kind);
         if blocking_ms > 0.0 {
             self.gpus[gpu].set_blocked(self.now, true);
             self.after_ns(from_ms(blocking_ms), Timer::BlockingDone { context: id });
@@ -144,14 +140,19 @@ impl Engine {
         }
         let Some(section) = driver.waiting.pop_front() else { return };
         driver.holder = Some(section);
-        let (context, mps) = (&self.profile.context, &self.profile.mps);
-        let serial_ms = match (self.sharing, section.kind) {
-            (Sharing::TimeSliced, SectionKind::Create) => context.create_serial_ms,
-            (Sharing::TimeSliced, SectionKind::Teardown) => context.teardown_serial_ms,
-            (Sharing::Mps, SectionKind::Create) => mps.create_serial_ms,
-            (Sharing::Mps, SectionKind::Teardown) => mps.teardown_serial_ms,
-        };
+        let (serial_ms, _) = self.section_ms(section.kind);
         self.after_ns(from_ms(serial_ms), Timer::SerialDone { context: section.context });
+    }
+
+    /// The parts of a turn with the driver: kernels run on, kernels stand still.
+    fn section_ms(&self, kind: SectionKind) -> (f64, f64) {
+        let (context, mps) = (&self.profile.context, &self.profile.mps);
+        match (self.sharing, kind) {
+            (Sharing::TimeSliced, SectionKind::Create) => (context.create_serial_ms, context.create_blocking_ms),
+            (Sharing::TimeSliced, SectionKind::Teardown) => (context.teardown_serial_ms, context.teardown_blocking_ms),
+            (Sharing::Mps, SectionKind::Create) => (mps.create_serial_ms, mps.create_blocking_ms),
+            (Sharing::Mps, SectionKind::Teardown) => (mps.teardown_serial_ms, mps.teardown_blocking_ms),
+        }
     }
 
     fn held_section(&self, id: u64) -> Option<(usize, Section)> {

@@ -62,8 +62,11 @@ impl Engine {
 
     pub(super) fn record(&mut self, pid: u32, id: u64, stream: u64, event: u64) -> Answer {
         let context = self.usable(pid, id)?;
+        if !context.events.contains_key(&event) {
+            return Err(cu::INVALID_HANDLE);
+        }
         let mark = context.enqueue(stream, Op::Record { event }).ok_or(cu::INVALID_HANDLE)?;
-        *context.events.get_mut(&event).ok_or(cu::INVALID_HANDLE)? = Event { mark: Some(mark), at: None };
+        context.events.insert(event, Event { mark: Some(mark), at: None });
         self.pump(id);
         Ok(Some(Reply::Done))
     }

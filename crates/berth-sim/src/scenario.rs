@@ -1,1 +1,0 @@
-//! Small programs run against an engine in virtual time.
