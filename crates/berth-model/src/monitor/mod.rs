@@ -169,7 +169,7 @@ impl Monitor {
 
     fn sample(&mut self, sample: &Sample) -> Vec<Change> {
         self.counters.samples += 1;
-        self.pace.looked();
+        self.pace.looked(sample.at);
         let mut changes = Vec::new();
         let last_listed: BTreeMap<_, _> = self.stays.iter().map(|(key, stay)| (*key, stay.last_listed())).collect();
         for gpu in &sample.gpus {

@@ -18,7 +18,8 @@ const RUMOUR_REFILL: u32 = 20;
 pub(super) struct Pace {
     intervals: Intervals,
     fast_until: Mono,
-    look_at_once: bool,
+    /// What happened at this instant has not been looked at.
+    unseen: Option<Mono>,
     budget: Duration,
     refilled_at: Mono,
 }
@@ -36,7 +37,7 @@ impl Pace {
     /// As [`Pace::news`], and what changed can be seen right now.
     pub fn look_now(&mut self, at: Mono) {
         self.news(at);
-        self.look_at_once = true;
+        self.unseen = self.unseen.max(Some(at));
     }
 
     /// Something may be about to change.
@@ -51,13 +52,14 @@ impl Pace {
         }
     }
 
-    pub fn looked(&mut self) {
-        self.look_at_once = false;
+    /// A look that began at `at` is in. What happened later is still unseen.
+    pub fn looked(&mut self, at: Mono) {
+        self.unseen = self.unseen.filter(|news| *news > at);
     }
 
     /// From `now` until the next look, counted from the last one's end.
     pub fn next_look(&self, now: Mono, probed: bool) -> Duration {
-        if self.look_at_once {
+        if self.unseen.is_some() {
             Duration::ZERO
         } else if now < self.fast_until {
             self.intervals.fast_interval.get()
@@ -77,7 +79,7 @@ mod tests {
 
     fn pace() -> Pace {
         let mut pace = Pace::new(Intervals::default());
-        pace.looked();
+        pace.looked(Mono(0));
         pace
     }
 
@@ -95,7 +97,9 @@ mod tests {
         let mut pace = pace();
         pace.look_now(Mono(MS));
         assert_eq!(pace.next_look(Mono(MS), true), Duration::ZERO);
-        pace.looked();
+        pace.looked(Mono(MS - 1));
+        assert_eq!(pace.next_look(Mono(MS), true), Duration::ZERO, "a look that began before has not seen it");
+        pace.looked(Mono(MS));
         assert_ne!(pace.next_look(Mono(MS), true), Duration::ZERO);
     }
 
