@@ -1,1 +1,21 @@
-//! api
+//! The state of a host over HTTP on a Unix socket: JSON, server-sent events, Prometheus metrics; and the client for it.
+//!
+//! A [`Feed`] sits between the engine's thread and everybody who listens: publishing never waits for a listener, and a
+//! listener that is too slow is told how much it missed. [`Server`] answers from the feed alone: no request makes the
+//! daemon look at a GPU. There is no access control here beyond the permissions of the socket.
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod error;
+mod events;
+mod feed;
+pub mod metrics;
+mod routes;
+mod server;
+mod usage;
+
+pub use client::{Client, ClientError, Follow, Followed};
+pub use error::{ErrorBody, ErrorDetail};
+pub use feed::{Feed, Notice};
+pub use routes::{Health, Version, paths, router};
+pub use server::{BindError, ServeError, Server};

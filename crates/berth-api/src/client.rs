@@ -1,0 +1,143 @@
+//! The client of the daemon's socket: one typed request per connection, and an event stream that comes back by itself.
+
+mod follow;
+mod sse;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::error::ErrorBody;
+pub use crate::events::Lagged;
+pub use follow::{Follow, Followed};
+
+/// A daemon answers from memory: one that takes longer is stuck.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no daemon listens on {socket}")]
+    Absent { socket: PathBuf, source: io::Error },
+    #[error("connecting to the daemon on {socket}")]
+    Connect { socket: PathBuf, source: io::Error },
+    #[error("talking to the daemon on {socket}")]
+    Http { socket: PathBuf, source: hyper::Error },
+    #[error("the daemon on {socket} did not answer within {} s", TIMEOUT.as_secs())]
+    Silent { socket: PathBuf },
+    #[error("the daemon refused {path}: {message} ({code})")]
+    Refused { path: String, code: String, message: String },
+    #[error("the daemon's answer to {path} is not understood: is it another version?")]
+    NotUnderstood { path: String, source: serde_json::Error },
+    #[error("the daemon ended the event stream")]
+    Ended,
+}
+
+impl ClientError {
+    /// Nobody is there, as opposed to somebody who does not let us in or answers badly.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, ClientError::Absent { .. })
+    }
+
+    /// There is a snapshot soon: the daemon has only just started.
+    pub fn is_not_ready(&self) -> bool {
+        matches!(self, ClientError::Refused { code, .. } if code == "not_ready")
+    }
+}
+
+impl Client {
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// `path`: one of [`crate::paths`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let body = self.get_bytes(path).await?;
+        serde_json::from_slice(&body).map_err(|source| ClientError::NotUnderstood { path: path.to_owned(), source })
+    }
+
+    /// For answers that are no JSON: the metrics page.
+    pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
+        Ok(String::from_utf8_lossy(&self.get_bytes(path).await?).into_owned())
+    }
+
+    /// Follows the events. Does not connect yet; see [`Follow::next`].
+    pub fn follow(&self, snapshot_every: Option<Duration>) -> Follow {
+        Follow::new(self.clone(), snapshot_every)
+    }
+
+    async fn get_bytes(&self, path: &str) -> Result<Bytes, ClientError> {
+        let answer = async {
+            let response = self.request(path, None).await?;
+            self.body_of(response).await
+        };
+        let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+        tokio::time::timeout(TIMEOUT, answer).await.map_err(silent)?
+    }
+
+    /// The head of a successful answer; its body is still to come.
+    async fn request(&self, path: &str, last_event_id: Option<u64>) -> Result<Response<Incoming>, ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
+        let http = |source| ClientError::Http { socket: self.socket.clone(), source };
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+        // Ends with the response; its errors come out of the response too.
+        tokio::spawn(connection);
+        let response = sender.send_request(request(path, last_event_id)).await.map_err(http)?;
+        if response.status().is_success() { Ok(response) } else { Err(self.refusal(path, response).await?) }
+    }
+
+    async fn body_of(&self, response: Response<Incoming>) -> Result<Bytes, ClientError> {
+        let http = |source| ClientError::Http { socket: self.socket.clone(), source };
+        Ok(response.into_body().collect().await.map_err(http)?.to_bytes())
+    }
+
+    async fn refusal(&self, path: &str, response: Response<Incoming>) -> Result<ClientError, ClientError> {
+        let status: StatusCode = response.status();
+        let body = self.body_of(response).await?;
+        let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(body) => (body.error.code, body.error.message),
+            Err(_) => (status.as_str().to_owned(), String::from_utf8_lossy(&body).trim().to_owned()),
+        };
+        Ok(ClientError::Refused { path: path.to_owned(), code, message })
+    }
+
+    fn not_connected(&self, source: io::Error) -> ClientError {
+        let socket = self.socket.clone();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent { socket, source },
+            _ => ClientError::Connect { socket, source },
+        }
+    }
+}
+
+fn request(path: &str, last_event_id: Option<u64>) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = path.parse().expect("paths are constants of this crate");
+    let headers = request.headers_mut();
+    headers.insert(HOST, hyper::header::HeaderValue::from_static("berth"));
+    headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("*/*"));
+    if let Some(id) = last_event_id {
+        headers.insert("last-event-id", id.into());
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests;

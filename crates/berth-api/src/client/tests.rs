@@ -1,0 +1,185 @@
+//! Client and server over a real socket.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::feed::Feed;
+use crate::routes::samples::{change, snapshot};
+use crate::routes::{Health, Version, paths};
+use crate::server::{ServeError, Server};
+use berth_model::{Snapshot, TaskRow};
+
+/// Far more than anything here takes; only a hang gets there.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Daemon {
+    dir: TempDir,
+    feed: Arc<Feed>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Daemon {
+    fn start(dir: TempDir, feed: Feed) -> Self {
+        let feed = Arc::new(feed);
+        let server = Server::bind(&dir.path().join("s"), 0o600).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let serving = tokio::spawn(server.serve(Arc::clone(&feed), stopped));
+        Self { dir, feed, stop, serving }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.dir.path().join("s"))
+    }
+
+    async fn stop(self) -> TempDir {
+        self.stop.send(()).unwrap();
+        tokio::time::timeout(DEADLINE, self.serving).await.unwrap().unwrap().unwrap();
+        self.dir
+    }
+}
+
+fn daemon() -> Daemon {
+    Daemon::start(tempfile::tempdir().unwrap(), Feed::new())
+}
+
+async fn next(follow: &mut Follow) -> Followed {
+    tokio::time::timeout(DEADLINE, follow.next()).await.expect("the stream said nothing")
+}
+
+#[tokio::test]
+async fn what_is_published_is_what_a_client_gets() {
+    let daemon = daemon();
+    daemon.feed.publish(snapshot(), &[]);
+    let client = daemon.client();
+    assert_eq!(client.get::<Snapshot>(paths::SNAPSHOT).await.unwrap(), *snapshot());
+    assert_eq!(client.get::<Vec<TaskRow>>(paths::TASKS).await.unwrap(), snapshot().tasks);
+    assert_eq!(client.get::<Health>(paths::HEALTH).await.unwrap().taken_at, snapshot().taken_at);
+    assert_eq!(client.get::<Version>(paths::VERSION).await.unwrap().version, env!("CARGO_PKG_VERSION"));
+    assert!(client.get_text(paths::METRICS).await.unwrap().contains("berth_samples_total 99"));
+    let document: serde_json::Value = client.get(paths::OPENAPI).await.unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+}
+
+#[tokio::test]
+async fn refusals_carry_a_code_for_programs_and_a_message_for_people() {
+    let daemon = daemon();
+    let client = daemon.client();
+    let refused = |path: &'static str| {
+        let client = client.clone();
+        async move {
+            match client.get::<serde_json::Value>(path).await {
+                Err(ClientError::Refused { code, message, .. }) => (code, message),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+    };
+    assert_eq!(refused("/v1/nothing").await.0, "not_found");
+    assert_eq!(refused(paths::SNAPSHOT).await.0, "not_ready");
+    let (code, message) = refused("/v1/events?snapshot_every=500").await;
+    assert_eq!(code, "bad_request");
+    assert!(message.contains("`500` is not a duration"), "{message}");
+    assert_eq!(refused("/v1/events?every=1s").await.0, "bad_request");
+}
+
+#[tokio::test]
+async fn only_reading_is_offered() {
+    let daemon = daemon();
+    let mut stream = UnixStream::connect(daemon.client().socket()).await.unwrap();
+    let request = b"POST /v1/tasks HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("method_not_allowed"), "{answer}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_apart_from_somebody_who_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::new(dir.path().join("s"));
+    assert!(client.get::<Version>(paths::VERSION).await.unwrap_err().is_absent());
+    drop(std::os::unix::net::UnixListener::bind(client.socket()).unwrap());
+    assert!(client.get::<Version>(paths::VERSION).await.unwrap_err().is_absent());
+    let daemon = Daemon::start(dir, Feed::new());
+    let error = daemon.client().get::<Snapshot>(paths::SNAPSHOT).await.unwrap_err();
+    assert!(error.is_not_ready() && !error.is_absent(), "{error}");
+}
+
+#[tokio::test]
+async fn changes_and_snapshots_are_followed_and_a_restarted_daemon_is_found_again() {
+    let daemon = daemon();
+    let mut follow = daemon.client().follow(Some(Duration::from_millis(1)));
+    assert!(matches!(next(&mut follow).await, Followed::Connected));
+    daemon.feed.publish(snapshot(), &[change(), change()]);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(match next(&mut follow).await {
+            Followed::Change(notice) => notice.id,
+            Followed::Snapshot(_) => 0,
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(seen, [1, 2, 0], "changes come first, each once");
+
+    let dir = daemon.stop().await;
+    assert!(matches!(next(&mut follow).await, Followed::Lost(_)));
+    let daemon = Daemon::start(dir, Feed::new());
+    loop {
+        match next(&mut follow).await {
+            Followed::Lost(_) => {}
+            Followed::Connected => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(next(&mut follow).await, Followed::Lagged(Lagged { missed: None })), "a restart is told");
+    daemon.feed.publish(snapshot(), &[change()]);
+    assert!(matches!(next(&mut follow).await, Followed::Change(notice) if notice.id == 1));
+}
+
+/// The client reads nothing while far more is published than its socket and the backlog hold.
+#[tokio::test]
+async fn a_client_that_does_not_read_delays_nobody_and_is_told_what_it_missed() {
+    const CHANGES: u64 = 20_000;
+    let daemon = Daemon::start(tempfile::tempdir().unwrap(), Feed::with_backlog(64));
+    let mut slow = daemon.client().follow(None);
+    assert!(matches!(next(&mut slow).await, Followed::Connected));
+    let feed = Arc::clone(&daemon.feed);
+    let publisher = std::thread::spawn(move || {
+        for _ in 0..CHANGES {
+            feed.publish(snapshot(), &[change()]);
+        }
+    });
+    publisher.join().unwrap();
+
+    let (mut got, mut missed, mut last) = (0, 0, 0);
+    while last < CHANGES {
+        match next(&mut slow).await {
+            Followed::Change(notice) => {
+                got += 1;
+                assert_eq!(notice.id, last + 1 + std::mem::take(&mut missed), "a gap that was not told");
+                last = notice.id;
+            }
+            Followed::Lagged(lagged) => missed += lagged.missed.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(got < CHANGES, "nothing was missed: the test shows nothing");
+}
+
+#[tokio::test]
+async fn an_open_event_stream_does_not_keep_the_daemon_from_stopping() {
+    let daemon = daemon();
+    let mut follow = daemon.client().follow(None);
+    assert!(matches!(next(&mut follow).await, Followed::Connected));
+    let path = daemon.client().socket().to_owned();
+    let _dir = daemon.stop().await;
+    assert!(!path.exists(), "the socket is left");
+}

@@ -1,0 +1,140 @@
+//! A snapshot as metrics, in the order of the snapshot, so that the same state gives the same page.
+
+use std::fmt;
+use std::sync::Arc;
+
+use berth_model::{GpuView, Percent, Snapshot, Source, SourceStatus, TaskRow};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::names::{self, Named, label};
+use crate::usage::Usage;
+
+#[derive(Debug)]
+pub(super) struct HostCollector {
+    pub snapshot: Arc<Snapshot>,
+    pub usage: Usage,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+impl Collector for HostCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let mut page = Page { encoder: &mut encoder };
+        page.daemon(&self.snapshot, &self.usage)?;
+        page.gpus(&self.snapshot.gpus)?;
+        page.tenants(&self.snapshot.tasks)
+    }
+}
+
+struct Page<'a, 'e> {
+    encoder: &'a mut DescriptorEncoder<'e>,
+}
+
+impl Page<'_, '_> {
+    fn daemon(&mut self, snapshot: &Snapshot, usage: &Usage) -> fmt::Result {
+        let version = vec![(label::VERSION, env!("CARGO_PKG_VERSION").to_owned())];
+        self.gauges(names::BUILD_INFO, [(version, 1.0)])?;
+        let counters = snapshot.counters;
+        self.counter(names::SAMPLES, ConstCounter::new(counters.samples))?;
+        self.counter(names::TASKS_STARTED, ConstCounter::new(counters.tasks_started))?;
+        self.counter(names::TASKS_ENDED, ConstCounter::new(counters.tasks_ended))?;
+        self.counter(names::GPUS_LOST, ConstCounter::new(counters.gpus_lost))?;
+        let sources = snapshot.sources.iter().filter_map(|view| {
+            let up = match view.status {
+                SourceStatus::Up => 1.0,
+                SourceStatus::Down { .. } => 0.0,
+                SourceStatus::Off => return None,
+            };
+            Some((vec![(label::SOURCE, source_name(view.source).to_owned())], up))
+        });
+        self.gauges(names::SOURCE_UP, sources)?;
+        if let Some(seconds) = usage.cpu_seconds {
+            self.counter(names::PROCESS_CPU, ConstCounter::new(seconds))?;
+        }
+        self.gauges(names::PROCESS_RESIDENT, usage.resident_bytes.map(|bytes| (Labels::new(), float(bytes))))
+    }
+
+    fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {
+        let each = |value: fn(&GpuView) -> Option<f64>| {
+            gpus.iter().filter_map(move |gpu| Some((gpu_labels(gpu), value(gpu)?))).collect::<Vec<_>>()
+        };
+        let info = gpus.iter().map(|gpu| {
+            let mut labels = gpu_labels(gpu);
+            labels.push((label::UUID, gpu.uuid.to_string()));
+            labels.push((label::NAME, gpu.name.clone()));
+            (labels, 1.0)
+        });
+        self.gauges(names::GPU_INFO, info)?;
+        self.gauges(names::GPU_UP, each(|gpu| Some(if gpu.lost.is_none() { 1.0 } else { 0.0 })))?;
+        self.gauges(names::GPU_TENANTS, each(|gpu| Some(f64::from(gpu.tenants))))?;
+        self.gauges(names::GPU_MEMORY_SIZE, each(|gpu| gpu.memory_total_bytes.map(|bytes| float(bytes.0))))?;
+        self.gauges(names::GPU_MEMORY_USED, each(|gpu| gpu.memory_used_bytes.map(|bytes| float(bytes.0))))?;
+        self.gauges(names::GPU_CORE, each(|gpu| gpu.core_pct.map(ratio)))
+    }
+
+    fn tenants(&mut self, rows: &[TaskRow]) -> fmt::Result {
+        let each = |value: fn(&TaskRow) -> Option<f64>| {
+            rows.iter().filter_map(move |row| Some((tenant_labels(row)?, value(row)?))).collect::<Vec<_>>()
+        };
+        self.gauges(names::TENANT_MEMORY, each(|row| row.gpu_memory_bytes.map(|bytes| float(bytes.0))))?;
+        self.gauges(names::TENANT_CORE, each(|row| row.gpu_core_pct.map(ratio)))?;
+        self.gauges(names::TASK_SECONDS, each(|row| row.task_seconds))?;
+        let states = rows.iter().filter_map(|row| {
+            let mut labels = tenant_labels(row)?;
+            labels.push((label::STATE, row.state.as_str().to_owned()));
+            Some((labels, 1.0))
+        });
+        self.gauges(names::TENANT_STATE, states)
+    }
+
+    /// Nothing at all is written for a metric without series.
+    fn gauges(&mut self, (name, help): Named, series: impl IntoIterator<Item = (Labels, f64)>) -> fmt::Result {
+        let mut series = series.into_iter().peekable();
+        if series.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        series.try_for_each(|(labels, value)| ConstGauge::new(value).encode(encoder.encode_family(&labels)?))
+    }
+
+    fn counter(&mut self, (name, help): Named, counter: impl EncodeMetric) -> fmt::Result {
+        let encoder = self.encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+        counter.encode(encoder)
+    }
+}
+
+fn gpu_labels(gpu: &GpuView) -> Labels {
+    vec![(label::GPU, gpu.index.to_string())]
+}
+
+/// `None` while it is not known on which GPU the tenant is.
+fn tenant_labels(row: &TaskRow) -> Option<Labels> {
+    Some(vec![
+        (label::TENANT, row.tenant.to_string()),
+        (label::CONTAINER, row.container_name.clone()),
+        (label::OWNER, row.owner.clone().unwrap_or_default()),
+        (label::GPU, row.gpu_index?.to_string()),
+    ])
+}
+
+fn source_name(source: Source) -> &'static str {
+    match source {
+        Source::Nvml => "nvml",
+        Source::Docker => "docker",
+        Source::ProcessEvents => "process_events",
+        Source::Probes => "probes",
+    }
+}
+
+fn ratio(percent: Percent) -> f64 {
+    f64::from(percent.get()) / 100.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "exact up to 8 PiB")]
+fn float(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,41 @@
+//! The names of all metrics and labels, with what they mean. Base units only: bytes, seconds, ratios from 0 to 1.
+//!
+//! Names of counters come without `_total`: the encoder adds it.
+
+/// A metric: its name and its help text.
+pub type Named = (&'static str, &'static str);
+
+pub const BUILD_INFO: Named = ("berth_build_info", "Version of berth, always 1");
+pub const SAMPLES: Named = ("berth_samples", "Looks at all GPUs since the daemon started");
+pub const TASKS_STARTED: Named = ("berth_tasks_started", "Tasks that began since the daemon started");
+pub const TASKS_ENDED: Named = ("berth_tasks_ended", "Tasks that ended since the daemon started");
+pub const GPUS_LOST: Named = ("berth_gpus_lost", "Times a GPU stopped answering since the daemon started");
+pub const SOURCE_UP: Named = ("berth_source_up", "Whether a source of events works; one switched off has no series");
+
+pub const GPU_INFO: Named = ("berth_gpu_info", "A GPU of this host, always 1");
+pub const GPU_UP: Named = ("berth_gpu_up", "Whether the driver answers for the GPU");
+pub const GPU_TENANTS: Named = ("berth_gpu_tenants", "Tenants on the GPU");
+pub const GPU_MEMORY_SIZE: Named = ("berth_gpu_memory_size_bytes", "Memory the GPU has");
+pub const GPU_MEMORY_USED: Named = ("berth_gpu_memory_used_bytes", "Memory in use on the GPU, by whomever");
+pub const GPU_CORE: Named = ("berth_gpu_core_ratio", "Share of time in which the GPU computed");
+
+pub const TENANT_MEMORY: Named = ("berth_tenant_memory_bytes", "GPU memory the tenant holds");
+pub const TENANT_CORE: Named = ("berth_tenant_core_ratio", "Share of the GPU's time the tenant used");
+pub const TENANT_STATE: Named = ("berth_tenant_state", "What the tenant does, named by the label state; always 1");
+pub const TASK_SECONDS: Named = ("berth_task_seconds", "How long the tenant's present task has been on the GPU");
+
+pub const PROCESS_CPU: Named = ("berth_process_cpu_seconds", "CPU time the daemon itself has used");
+pub const PROCESS_RESIDENT: Named = ("berth_process_resident_memory_bytes", "Memory the daemon itself holds");
+
+/// Label keys.
+pub mod label {
+    pub const VERSION: &str = "version";
+    pub const SOURCE: &str = "source";
+    pub const GPU: &str = "gpu";
+    pub const UUID: &str = "uuid";
+    pub const NAME: &str = "name";
+    pub const TENANT: &str = "tenant";
+    pub const CONTAINER: &str = "container";
+    pub const OWNER: &str = "owner";
+    pub const STATE: &str = "state";
+}

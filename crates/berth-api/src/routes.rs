@@ -1,0 +1,137 @@
+//! What is served where. The table here, the router made of it and `openapi.json` name the same paths; a test holds it.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri};
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get};
+use axum::{Json, Router};
+use berth_model::snapshot::{EndedTask, SourceView};
+use berth_model::{GpuView, Snapshot, TaskRow};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ApiError;
+use crate::events::{self, EventsQuery};
+use crate::feed::Feed;
+use crate::metrics;
+use crate::usage::Usage;
+
+const OPENAPI: &str = include_str!("../openapi.json");
+
+/// Every path there is.
+pub mod paths {
+    pub const SNAPSHOT: &str = "/v1/snapshot";
+    pub const TASKS: &str = "/v1/tasks";
+    pub const GPUS: &str = "/v1/gpus";
+    pub const ENDED: &str = "/v1/ended";
+    pub const SOURCES: &str = "/v1/sources";
+    pub const EVENTS: &str = "/v1/events";
+    pub const VERSION: &str = "/v1/version";
+    pub const HEALTH: &str = "/v1/health";
+    pub const OPENAPI: &str = "/v1/openapi.json";
+    pub const METRICS: &str = "/metrics";
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    pub version: String,
+    /// The major version of this interface; the first part of every path.
+    pub api: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// `ok` while snapshots are being made.
+    pub status: String,
+    /// When the newest one was.
+    pub taken_at: Timestamp,
+}
+
+type Shared = Arc<Feed>;
+type Answer<T> = Result<Json<T>, ApiError>;
+
+pub fn router(feed: Arc<Feed>) -> Router {
+    let routes = table().into_iter().fold(Router::new(), |router, (path, route)| {
+        router.route(path, route.fallback(|method: Method, uri: Uri| async { ApiError::MethodNotAllowed(method, uri) }))
+    });
+    routes.fallback(|uri: Uri| async { ApiError::NotFound(uri) }).with_state(feed)
+}
+
+fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        (paths::SNAPSHOT, get(snapshot)),
+        (paths::TASKS, get(tasks)),
+        (paths::GPUS, get(gpus)),
+        (paths::ENDED, get(ended)),
+        (paths::SOURCES, get(sources)),
+        (paths::EVENTS, get(follow)),
+        (paths::VERSION, get(version)),
+        (paths::HEALTH, get(health)),
+        (paths::OPENAPI, get(openapi)),
+        (paths::METRICS, get(metrics_page)),
+    ]
+}
+
+fn latest(feed: &Feed) -> Result<Arc<Snapshot>, ApiError> {
+    feed.latest().ok_or(ApiError::NotReady)
+}
+
+async fn snapshot(State(feed): State<Shared>) -> Answer<Snapshot> {
+    Ok(Json(latest(&feed)?.as_ref().clone()))
+}
+
+async fn tasks(State(feed): State<Shared>) -> Answer<Vec<TaskRow>> {
+    Ok(Json(latest(&feed)?.tasks.clone()))
+}
+
+async fn gpus(State(feed): State<Shared>) -> Answer<Vec<GpuView>> {
+    Ok(Json(latest(&feed)?.gpus.clone()))
+}
+
+async fn ended(State(feed): State<Shared>) -> Answer<Vec<EndedTask>> {
+    Ok(Json(latest(&feed)?.ended.clone()))
+}
+
+async fn sources(State(feed): State<Shared>) -> Answer<Vec<SourceView>> {
+    Ok(Json(latest(&feed)?.sources.clone()))
+}
+
+async fn follow(
+    State(feed): State<Shared>,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<impl IntoResponse, ApiError> {
+    let Query(query) = query.map_err(|error| ApiError::BadQuery { path: paths::EVENTS, reason: error.body_text() })?;
+    let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    Ok(events::stream(&feed, &query, last_seen))
+}
+
+async fn version() -> Json<Version> {
+    Json(Version { version: env!("CARGO_PKG_VERSION").to_owned(), api: "v1".to_owned() })
+}
+
+async fn health(State(feed): State<Shared>) -> Answer<Health> {
+    Ok(Json(Health { status: "ok".to_owned(), taken_at: latest(&feed)?.taken_at }))
+}
+
+async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], OPENAPI)
+}
+
+/// OpenMetrics for those who ask for it, Prometheus' own text format for the rest.
+async fn metrics_page(State(feed): State<Shared>, headers: HeaderMap) -> Result<impl IntoResponse, ApiError> {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = metrics::Format::for_accept(accept);
+    let page = metrics::page(latest(&feed)?, Usage::of_this_process(), format)?;
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(format.content_type()))], page))
+}
+
+#[cfg(test)]
+pub(crate) mod samples;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Snapshots and changes for tests.
+
+use std::sync::Arc;
+
+use berth_model::snapshot::{Counters, EndedTask, SourceView};
+use berth_model::{
+    Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
+    Source, SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
+};
+use jiff::Timestamp;
+
+const ID: &str = "4e3c1c4b8f0a5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6";
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + second).unwrap()
+}
+
+pub(crate) fn container() -> TenantKey {
+    TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(ID.into()) }
+}
+
+pub(crate) fn change() -> Change {
+    Change::TaskStarted {
+        task: TaskId(1),
+        tenant: container(),
+        name: "trainer".into(),
+        at: Mono(5),
+        evidence: Evidence::Probe,
+    }
+}
+
+fn row() -> TaskRow {
+    TaskRow {
+        tenant: container(),
+        container_id: Some(ContainerId(ID.into())),
+        container_name: "trainer".into(),
+        owner: Some("ada".into()),
+        image: Some("pytorch:2".into()),
+        command: "python train.py".into(),
+        pids: vec![4242],
+        process_kinds: vec![ProcessKind::Compute],
+        gpu_uuid: Some(GpuUuid("GPU-1".into())),
+        gpu_index: Some(GpuIndex(0)),
+        gpu_memory_bytes: Some(Bytes(2 << 30)),
+        gpu_core_pct: Percent::checked(25),
+        state: TaskState::Computing,
+        task_id: Some(TaskId(1)),
+        task_started_at: Some(at(0)),
+        task_seconds: Some(12.5),
+        task_start_evidence: Some(Evidence::Probe),
+    }
+}
+
+fn gpu(index: u32, lost: Option<&str>) -> GpuView {
+    GpuView {
+        index: GpuIndex(index),
+        uuid: GpuUuid(format!("GPU-{index}")),
+        name: "NVIDIA H200".into(),
+        memory_used_bytes: lost.is_none().then_some(Bytes(3 << 30)),
+        memory_total_bytes: Some(Bytes(140 << 30)),
+        core_pct: if lost.is_none() { Percent::checked(40) } else { None },
+        tenants: 2,
+        lost: lost.map(str::to_owned),
+        mig: Some(false),
+    }
+}
+
+/// Two GPUs, one lost; a container, a user whose numbers are unknown, and one still opening the device.
+pub(crate) fn snapshot() -> Arc<Snapshot> {
+    let user = TaskRow {
+        tenant: TenantKey::User { uid: 1000 },
+        container_id: None,
+        container_name: "quo\"te\\d".into(),
+        owner: None,
+        image: None,
+        gpu_memory_bytes: None,
+        gpu_core_pct: None,
+        state: TaskState::Idle,
+        task_seconds: None,
+        task_start_evidence: None,
+        ..row()
+    };
+    let opening = TaskRow { gpu_index: None, gpu_uuid: None, state: TaskState::Opening, ..user.clone() };
+    let ended = EndedTask {
+        task_id: TaskId(7),
+        tenant: container(),
+        container_name: "trainer".into(),
+        owner: Some("ada".into()),
+        gpus: vec![GpuIndex(0)],
+        peak_memory_bytes: Some(Bytes(1 << 30)),
+        started_at: at(-60),
+        start_evidence: Evidence::Look,
+        ended_at: at(-50),
+        seconds: 10.0,
+    };
+    Arc::new(Snapshot {
+        taken_at: at(12),
+        gpus: vec![gpu(0, None), gpu(1, Some("GPU is lost"))],
+        tasks: vec![row(), user, opening],
+        ended: vec![ended],
+        sources: vec![
+            SourceView { source: Source::Nvml, status: SourceStatus::Up },
+            SourceView { source: Source::Docker, status: SourceStatus::Down { reason: "no socket".into() } },
+            SourceView { source: Source::Probes, status: SourceStatus::Off },
+        ],
+        counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
+    })
+}

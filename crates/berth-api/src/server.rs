@@ -1,0 +1,196 @@
+//! The Unix socket: made with its permissions in place, never taken from a daemon that lives, removed at a clean stop.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+
+use crate::feed::Feed;
+use crate::routes::router;
+
+/// Answers under way get this long at a stop.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// A socket that is bound and owned; dropping it removes the socket from the file system.
+#[derive(Debug)]
+pub struct Server {
+    listener: StdListener,
+    path: PathBuf,
+    /// Device and inode of our socket: somebody else's at the same path is left alone.
+    identity: (u64, u64),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("another daemon answers on {path}: stop it, or give this one a socket of its own (api.socket)")]
+    InUse { path: PathBuf },
+    #[error("{path} exists and is no socket: remove it, or set api.socket to another path")]
+    NotASocket { path: PathBuf },
+    #[error("making the directory {path}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("listening on {path}")]
+    Listen { path: PathBuf, source: io::Error },
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("serving {path}")]
+pub struct ServeError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Server {
+    /// `mode`: permissions of the socket. What a dead daemon left at `path` is replaced.
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            let failed = |source| BindError::Directory { path: parent.to_owned(), source };
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        refuse_if_taken(path)?;
+        let failed = |source| BindError::Listen { path: path.to_owned(), source };
+        let (listener, identity) = bind_in_place(path, mode).map_err(failed)?;
+        Ok(Self { listener, path: path.to_owned(), identity })
+    }
+
+    /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
+    pub async fn serve(
+        self,
+        feed: Arc<Feed>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), ServeError> {
+        let failed = |source| ServeError { path: self.path.clone(), source };
+        let listener = self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
+        let (stopped_tx, stopped_rx) = tokio::sync::oneshot::channel();
+        let closing = Arc::clone(&feed);
+        let stop = async move {
+            stop.await;
+            closing.close();
+            // The other end is gone only when serving has failed already.
+            let _ = stopped_tx.send(());
+        };
+        let serving = axum::serve(listener, router(feed)).with_graceful_shutdown(stop);
+        let drained = async move {
+            // An error means that serving ended by itself, and that branch says why.
+            let _ = stopped_rx.await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::select! {
+            result = serving => result.map_err(failed),
+            () = drained => Ok(()),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "socket could not be removed");
+        }
+    }
+}
+
+fn refuse_if_taken(path: &Path) -> Result<(), BindError> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(BindError::NotASocket { path: path.to_owned() });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
+        Ok(_) | Err(_) => Err(BindError::InUse { path: path.to_owned() }),
+    }
+}
+
+/// Binds under another name and renames, so that nobody can connect before the permissions are right, and a stale
+/// socket is replaced at once. The other name is no longer than the socket's own, or a path that fits would not.
+fn bind_in_place(path: &Path, mode: u32) -> io::Result<(StdListener, (u64, u64))> {
+    let hidden = path.with_file_name(format!(".{:x}", std::process::id()));
+    match fs::remove_file(&hidden) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = StdListener::bind(&hidden)?;
+    let placed = (|| {
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(&hidden, Permissions::from_mode(mode))?;
+        let found = fs::symlink_metadata(&hidden)?;
+        fs::rename(&hidden, path)?;
+        Ok((found.dev(), found.ino()))
+    })();
+    match placed {
+        Ok(identity) => Ok((listener, identity)),
+        Err(error) => {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&hidden);
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn the_socket_has_its_permissions_and_a_missing_directory_is_made() {
+        let dir = dir();
+        let path = dir.path().join("made/berth.sock");
+        let _server = Server::bind(&path, 0o640).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_living_daemon_s_socket_is_refused_and_stays_its_own() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        let _first = Server::bind(&path, 0o600).unwrap();
+        let error = Server::bind(&path, 0o600).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()));
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_dead_daemon_s_socket_is_replaced() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        drop(StdListener::bind(&path).unwrap());
+        assert!(path.exists(), "a plain listener leaves its socket");
+        let _server = Server::bind(&path, 0o600).unwrap();
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_not_touched() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        fs::write(&path, "mine").unwrap();
+        assert!(matches!(Server::bind(&path, 0o600), Err(BindError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    }
+
+    #[test]
+    fn at_the_end_only_our_own_socket_is_removed() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        drop(Server::bind(&path, 0o600).unwrap());
+        assert!(!path.exists());
+
+        let server = Server::bind(&path, 0o600).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = StdListener::bind(&path).unwrap();
+        drop(server);
+        assert!(path.exists(), "another's socket was removed");
+    }
+}
