@@ -26,7 +26,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub fn new(intervals: Intervals) -> Self {
-        Self { intervals, fast_until: Mono(0), look_at_once: true, budget: RUMOUR_BUDGET, refilled_at: Mono(0) }
+        Self { intervals, fast_until: Mono(0), unseen: Some(Mono(0)), budget: RUMOUR_BUDGET, refilled_at: Mono(0) }
     }
 
     /// Something surely changed or is about to.
