@@ -2,6 +2,8 @@
 # `docker run` for the image of up.sh: the machine's /usr and /opt read-only, its GPUs, its driver, and berth at /berth.
 #
 #   container.sh [OPTION of docker run]… -- COMMAND…
+#
+# Not --init: Docker would put its init into /sbin, which here is the machine's own, read-only.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"

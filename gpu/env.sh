@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# Where things are on the GPU machine. Sourced by the scripts beside it; BERTH_GPU_BASE moves everything.
+# Where things are on the GPU machine. Sourced by the scripts beside it.
 
-base=${BERTH_GPU_BASE:-/tmp/berth-gpu}
+# Fixed when packing: the engine's programs hold the path of their libraries.
+base=/tmp/berth-gpu
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 driver=${BERTH_GPU_DRIVER:-/usr/local/nvidia}
 

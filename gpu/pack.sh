@@ -7,7 +7,8 @@
 #   pack.sh [--docker-only]
 #
 # glibc stays behind on purpose: an engine re-executes itself by /proc/self/exe, so it must start through the loader of
-# the machine it runs on. up.sh checks that one is new enough.
+# the machine it runs on; up.sh checks that one is new enough. The other libraries are found by a path written into the
+# programs, since runc starts a container's first process with an empty environment and from a nameless copy of itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -16,25 +17,38 @@ cd "$(dirname "$0")/.."
 LIMIT_MIB=45
 PROGRAMS=(/usr/sbin/dockerd /usr/bin/docker /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/sbin/runc /usr/bin/docker-init)
 out=$PWD/target/gpu
+# shellcheck source=gpu/env.sh
+. gpu/env.sh
 
 # Libraries of a program that are not part of glibc or of the kernel.
 extra_libraries() {
     ldd "$1" 2>/dev/null | awk '$2 == "=>" { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv)\.so' || true
 }
 
+# The newest glibc any of the files asks for; objdump fails on a static one, which asks for none.
+newest_glibc() {
+    { objdump -T "$@" 2>/dev/null || true; } | grep -oE 'GLIBC_2\.[0-9]+' | sed 's/GLIBC_//' | sort -uV | tail -n 1
+}
+
 pack_docker() {
+    if ! command -v patchelf >/dev/null; then
+        say "installing patchelf: it writes the path of the packed libraries into the engine's programs"
+        as_root apt-get -qq install -y --no-install-recommends patchelf >/dev/null
+    fi
     local program library tree
     tree=$(mktemp -d)
     mkdir -p "$tree/bin" "$tree/lib" "$out"
     for program in "${PROGRAMS[@]}"; do
         [ -x "$program" ] || die "$program not found: run scripts/setup-tests.sh, or install docker.io"
         install -m 755 "$program" "$tree/bin/"
+        [ -n "$(extra_libraries "$program")" ] || continue
+        # an old-style rpath: it also holds for the libraries of the libraries
+        patchelf --force-rpath --set-rpath "$base/docker/lib" "$tree/bin/$(basename "$program")"
         for library in $(extra_libraries "$program"); do
             install -m 644 "$library" "$tree/lib/"
         done
     done
-    strip --strip-unneeded "$tree"/bin/* 2>/dev/null || true
-    objdump -T "$tree"/bin/* "$tree"/lib/* 2>/dev/null | grep -oE 'GLIBC_2\.[0-9]+' | sort -uV | tail -n 1 | sed 's/GLIBC_//' >"$tree/glibc"
+    newest_glibc "$tree"/bin/* "$tree"/lib/* >"$tree/glibc"
     tar -C "$tree" --owner=0 --group=0 -c . | xz -9 -T2 >"$out/docker.tar.xz"
     rm -rf "$tree"
     local mib=$(($(stat -c %s "$out/docker.tar.xz") / 1024 / 1024))

@@ -29,13 +29,12 @@ containerd_answers() { [ -S "$base/containerd.sock" ]; }
 engine_answers() { docker version >/dev/null 2>&1; }
 
 start() {
-    # The packed libraries are for the engine alone: programs under test must find the machine's own.
     # Each leads a session of its own, so that the end of this script is not theirs.
-    LD_LIBRARY_PATH=$base/docker/lib setsid containerd --root "$base/containerd" --state "$base/containerd-run" \
+    setsid containerd --root "$base/containerd" --state "$base/containerd-run" \
         --address "$base/containerd.sock" --log-level warn </dev/null >"$base/containerd.log" 2>&1 &
     echo $! >"$base/containerd.pid"
     wait_until "$READY_S" containerd_answers || { tail -n 20 "$base/containerd.log" >&2; die "containerd did not start"; }
-    LD_LIBRARY_PATH=$base/docker/lib setsid dockerd --containerd "$base/containerd.sock" \
+    setsid dockerd --containerd "$base/containerd.sock" \
         --data-root "$base/data" --exec-root "$base/exec" --pidfile "$base/dockerd.pid" --host "$DOCKER_HOST" \
         --bridge none --iptables=false --ip6tables=false </dev/null >"$base/dockerd.log" 2>&1 &
     wait_until "$READY_S" engine_answers || { tail -n 20 "$base/dockerd.log" >&2; die "dockerd did not start"; }
