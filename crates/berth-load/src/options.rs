@@ -26,6 +26,16 @@ pub enum Mode {
     Light,
 }
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Matmul => "matmul",
+            Self::Hold => "hold",
+            Self::Light => "light",
+        })
+    }
+}
+
 /// How the driver's functions are found in the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
@@ -214,7 +224,7 @@ pub enum OptionsError {
     Range { option: &'static str, value: u64, min: u64, max: u64 },
     #[error("task gap goes from {min:?} to {max:?}, the first must not be longer than the second")]
     TaskGap { min: Duration, max: Duration },
-    #[error("asked to fail in phase {phase}, which a {mode:?} run with these options does not have")]
+    #[error("asked to fail in phase {phase}, which a {mode} run with these options does not have")]
     NoSuchPhase { phase: Phase, mode: Mode },
     #[error("asked to fail in task {task}, but tasks are counted from 0 and there are {tasks}")]
     NoSuchTask { task: u32, tasks: u32 },

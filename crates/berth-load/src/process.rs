@@ -58,21 +58,21 @@ pub fn run(options: &Options) -> Exit {
             complain(Exit::Failed, &format!("in phase {phase}: failing on purpose"))
         }
         Ok(Ending::Wrong) => complain(Exit::Failed, "in phase output: the result differs from the CPU's"),
-        Ok(Ending::Call { phase, error }) => {
-            let exit = if error.is_no_device() { Exit::NoDevice } else { Exit::Failed };
-            complain(exit, &format!("in phase {phase}: {error}"))
+        Ok(Ending::Call { phase, error }) if error.is_no_device() => {
+            complain(Exit::NoDevice, &format!("in phase {phase}: {error}\n{NO_DEVICE_HELP}"))
         }
+        Ok(Ending::Call { phase, error }) => complain(Exit::Failed, &format!("in phase {phase}: {error}")),
         Err(error) => {
             recorder.event(Event::Error { phase: Phase::Context, message: error.to_string() });
-            complain(Exit::NoDevice, &format!("{error}\n{NO_LIBRARY_HELP}"))
+            complain(Exit::NoDevice, &format!("{error}\n{NO_DEVICE_HELP}"))
         }
     };
     finish(&mut recorder, exit)
 }
 
-const NO_LIBRARY_HELP: &str = "A GPU host's driver brings this library (in containers: the NVIDIA container toolkit \
-    mounts it). Without a GPU, start a simulated one with `berth sim serve` and point --library or LD_LIBRARY_PATH at \
-    the libcuda.so.1 it names.";
+const NO_DEVICE_HELP: &str = "a GPU host's driver brings libcuda.so.1; the NVIDIA container toolkit mounts it into \
+    containers.\nwithout a GPU, `berth sim serve` runs a simulated one: point --library or LD_LIBRARY_PATH at its \
+    libcuda.so.1.";
 
 fn work(options: &Options, recorder: &mut Recorder<Box<dyn Write>>) -> Result<Ending, StartError> {
     let pause = SignalPause::install().map_err(StartError::Signals)?;

@@ -48,11 +48,15 @@ pub struct Arguments<'a> {
     pub n: u32,
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    #[error("cannot load the CUDA driver library {path}: {source}", path = .path.display())]
-    Library { path: PathBuf, source: libloading::Error },
-    #[error("{path} has no {symbol}: not a CUDA driver library?", path = .path.display())]
+    #[error("cannot load the CUDA driver library {path}: {reason}", path = .path.display())]
+    Library {
+        path: PathBuf,
+        /// The dynamic linker's own words, which name what it missed.
+        reason: String,
+    },
+    #[error("{path} has no {symbol}: not a CUDA driver library, or one too old", path = .path.display())]
     Symbol { path: PathBuf, symbol: &'static str },
 }
 
@@ -172,6 +176,11 @@ fn exported(library: &Library, symbol: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address)
 }
 
+/// The innermost cause: the outer error only says that `dlopen` failed.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 fn check(code: u32) -> Result<(), Code> {
     if code == 0 { Ok(()) } else { Err(Code(code)) }
 }
@@ -181,7 +190,7 @@ impl Api {
     pub fn load(path: &Path, lookup: Lookup) -> Result<Self, LoadError> {
         // SAFETY: loading runs the library's own initialisers; the path is the user's choice of a driver.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|source| LoadError::Library { path: path.to_owned(), source })?;
+            .map_err(|error| LoadError::Library { path: path.to_owned(), reason: reason(&error) })?;
         let api = Self::resolve(&Finder::new(path, &library, lookup)?)?;
         std::mem::forget(library);
         Ok(api)
