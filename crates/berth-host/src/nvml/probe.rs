@@ -1,0 +1,189 @@
+//! The library as a whole: opening it, numbering its GPUs, and opening it again after a GPU or the driver went away.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_model::{Bytes, GpuIndex, GpuInfo, GpuUuid, Mono};
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError as Code;
+
+use super::device::Watched;
+use super::sys::{self, Buffers};
+use super::{GpuLook, GpuProbe, Look, NvmlError, RawReading};
+
+/// NVML notices that a GPU is back only when it is initialised anew, which blocks: tried rarely, and ever more rarely.
+const REOPEN_FIRST: Duration = Duration::from_secs(2);
+const REOPEN_LAST: Duration = Duration::from_secs(60);
+
+/// The driver's library, open.
+#[derive(Debug)]
+pub struct NvmlProbe {
+    library: PathBuf,
+    state: State,
+    gpus: Vec<Watched>,
+    reopen: Reopen,
+    buffers: Buffers,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Box<Nvml>),
+    /// The driver went away and has not come back.
+    Closed {
+        reason: String,
+    },
+}
+
+/// When to open the library again.
+#[derive(Debug, Default)]
+struct Reopen {
+    /// `None` while every GPU answers.
+    due: Option<(Mono, Duration)>,
+}
+
+// === impl NvmlProbe ===
+
+impl NvmlProbe {
+    /// Loads and initialises `library`, a path or a name the loader finds. Blocks while the driver wakes its GPUs.
+    pub fn open(library: &Path) -> Result<NvmlProbe, NvmlError> {
+        Ok(NvmlProbe {
+            state: State::Open(load(library)?),
+            library: library.to_owned(),
+            gpus: Vec::new(),
+            reopen: Reopen::default(),
+            buffers: Buffers::default(),
+        })
+    }
+
+    /// The driver's version, such as `580.159`; `None` if it does not say.
+    pub fn driver_version(&self) -> Option<String> {
+        match &self.state {
+            State::Open(nvml) => nvml.sys_driver_version().ok(),
+            State::Closed { .. } => None,
+        }
+    }
+
+    fn reopen(&mut self) {
+        tracing::info!(library = %self.library.display(), "a GPU does not answer: initialising NVML again");
+        // The old session must end first: while one is left, initialising again changes nothing.
+        self.state = State::Closed { reason: "NVML is being initialised again".into() };
+        match load(&self.library) {
+            Ok(nvml) => {
+                let order = uuids(&nvml);
+                for gpu in &mut self.gpus {
+                    gpu.position = order.iter().find(|(_, uuid)| *uuid == gpu.uuid).map(|(position, _)| *position);
+                }
+                self.state = State::Open(nvml);
+            }
+            Err(error) => self.state = State::Closed { reason: error.to_string() },
+        }
+    }
+}
+
+impl GpuProbe for NvmlProbe {
+    fn inventory(&mut self) -> Result<Vec<GpuInfo>, NvmlError> {
+        if let State::Closed { .. } = self.state {
+            self.state = State::Open(load(&self.library)?);
+        }
+        let State::Open(nvml) = &self.state else { return Ok(Vec::new()) };
+        let count = nvml.device_count().map_err(|source| NvmlError::Call { call: "nvmlDeviceGetCount", source })?;
+        let mut infos = Vec::new();
+        for position in 0..count {
+            match describe(nvml, position) {
+                Ok(info) => infos.push(info),
+                Err(error) => tracing::warn!(gpu = position, %error, "a GPU does not answer; it is left out"),
+            }
+        }
+        self.gpus = infos.iter().map(Watched::new).collect();
+        Ok(infos)
+    }
+
+    fn look(&mut self, per_process_core: bool) -> Look {
+        let mut look = Look::begin();
+        if self.reopen.is_due(look.at) {
+            self.reopen();
+            look = Look::begin();
+        }
+        for gpu in &mut self.gpus {
+            let reading = match &self.state {
+                State::Open(nvml) => gpu.read(nvml, look.at, per_process_core, &mut self.buffers),
+                State::Closed { reason } => RawReading::Lost { reason: reason.clone() },
+            };
+            look.gpus.push(GpuLook { index: gpu.index, reading });
+        }
+        let is_any_lost = look.gpus.iter().any(|gpu| matches!(gpu.reading, RawReading::Lost { .. }));
+        self.reopen.note(is_any_lost, look.at);
+        look
+    }
+}
+
+fn load(library: &Path) -> Result<Box<Nvml>, NvmlError> {
+    let missing = sys::missing_symbol(library).map_err(|reason| NvmlError::from_load(library, reason))?;
+    if let Some(symbol) = missing {
+        return Err(NvmlError::NotNvml { library: library.to_owned(), symbol });
+    }
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init();
+    nvml.map(Box::new).map_err(|source| NvmlError::from_init(library, source))
+}
+
+fn uuids(nvml: &Nvml) -> Vec<(u32, GpuUuid)> {
+    let count = nvml.device_count().unwrap_or(0);
+    let uuid = |position| nvml.device_by_index(position)?.uuid();
+    (0..count).filter_map(|position| uuid(position).ok().map(|uuid| (position, GpuUuid(uuid)))).collect()
+}
+
+fn describe(nvml: &Nvml, position: u32) -> Result<GpuInfo, Code> {
+    let device = nvml.device_by_index(position)?;
+    let mig = device.mig_mode().ok().map(|mode| mode.current == 1);
+    Ok(GpuInfo {
+        index: GpuIndex(position),
+        uuid: GpuUuid(device.uuid()?),
+        name: device.name()?,
+        memory_total: device.memory_info().ok().map(|memory| Bytes(memory.total)),
+        mig,
+    })
+}
+
+// === impl Reopen ===
+
+impl Reopen {
+    fn is_due(&self, now: Mono) -> bool {
+        self.due.is_some_and(|(at, _)| now >= at)
+    }
+
+    fn note(&mut self, is_any_lost: bool, now: Mono) {
+        self.due = match self.due {
+            _ if !is_any_lost => None,
+            None => Some((now + REOPEN_FIRST, REOPEN_FIRST)),
+            Some((at, delay)) if now >= at => {
+                let delay = (delay * 2).min(REOPEN_LAST);
+                Some((now + delay, delay))
+            }
+            waiting => waiting,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Mono {
+        Mono(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_lost_gpu_is_sought_ever_more_rarely_and_forgotten_when_back() {
+        let mut reopen = Reopen::default();
+        let mut sought = Vec::new();
+        for second in 0..300 {
+            if reopen.is_due(at(second)) {
+                sought.push(second);
+            }
+            reopen.note(true, at(second));
+        }
+        assert_eq!(sought, [2, 6, 14, 30, 62, 122, 182, 242]);
+        reopen.note(false, at(300));
+        assert!(!reopen.is_due(at(10_000)));
+    }
+}

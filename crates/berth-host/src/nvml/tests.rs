@@ -1,0 +1,219 @@
+//! The contract of [`GpuProbe`], held by every probe, and what opening refuses.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use berth_model::{Bytes, Event, GpuIndex, GpuReading, ProcessKind};
+
+use super::*;
+use crate::procs::Registry;
+
+/// A host with two GPUs on which a test can make things happen.
+trait Host {
+    fn probe(&mut self) -> Box<dyn GpuProbe>;
+    /// Puts a living process on a GPU; its pid.
+    fn occupy(&mut self, gpu: GpuIndex, memory: Bytes) -> u32;
+    /// Ends it.
+    fn vacate(&mut self, pid: u32);
+    fn lose(&mut self, gpu: GpuIndex);
+    fn bring_back(&mut self, gpu: GpuIndex);
+}
+
+const FIRST: GpuIndex = GpuIndex(0);
+const SECOND: GpuIndex = GpuIndex(1);
+
+fn reading(look: &Look, gpu: GpuIndex) -> &RawReading {
+    &look.gpus.iter().find(|look| look.index == gpu).expect("every GPU of the inventory is in the look").reading
+}
+
+fn listed(look: &Look, gpu: GpuIndex) -> &[RawProcess] {
+    match reading(look, gpu) {
+        RawReading::Ok { processes: Ok(listed), .. } => listed,
+        other => panic!("no process list: {other:?}"),
+    }
+}
+
+fn contract(host: &mut dyn Host) {
+    let mut probe = host.probe();
+    assert_eq!(probe.look(false).gpus, [], "without an inventory there is nothing to look at");
+
+    let gpus = probe.inventory().unwrap();
+    assert_eq!(gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [FIRST, SECOND]);
+    assert_ne!(gpus[0].uuid, gpus[1].uuid);
+    assert!(gpus.iter().all(|gpu| gpu.memory_total.is_some_and(|total| total.0 > 0)));
+    assert_eq!(probe.inventory().unwrap(), gpus, "asking again changes nothing");
+
+    let before = crate::clock::now();
+    let look = probe.look(false);
+    assert!(look.at >= before);
+    assert_eq!((listed(&look, FIRST), listed(&look, SECOND)), (&[][..], &[][..]));
+
+    let pid = host.occupy(SECOND, Bytes::from_mib(64));
+    let look = probe.look(false);
+    assert_eq!(listed(&look, FIRST), []);
+    let [process] = listed(&look, SECOND) else { panic!("one process expected: {look:?}") };
+    assert_eq!((process.pid, process.kind), (pid, ProcessKind::Compute));
+    assert!(process.memory.is_some_and(|memory| memory >= Bytes::from_mib(64)), "{process:?}");
+    assert_eq!(process.core, None, "not asked for");
+    assert!(listed(&probe.look(true), SECOND)[0].core.is_some(), "asked for");
+
+    host.lose(FIRST);
+    let look = probe.look(true);
+    assert!(matches!(reading(&look, FIRST), RawReading::Lost { reason } if !reason.is_empty()));
+    assert_eq!(listed(&look, SECOND)[0].pid, pid, "the others go on, under their own index");
+
+    host.bring_back(FIRST);
+    crate::testing::eventually("the GPU that came back is read", || {
+        matches!(reading(&probe.look(false), FIRST), RawReading::Ok { .. })
+    });
+    assert_eq!(probe.inventory().unwrap(), gpus);
+
+    host.vacate(pid);
+    crate::testing::eventually("the process is unlisted", || listed(&probe.look(false), SECOND).is_empty());
+}
+
+struct FakeHost {
+    probe: FakeProbe,
+    children: Vec<std::process::Child>,
+}
+
+impl FakeHost {
+    fn new() -> Self {
+        Self { probe: FakeProbe::new(vec![FakeGpu::new(0), FakeGpu::new(1)]), children: Vec::new() }
+    }
+
+    fn change(&self, gpu: GpuIndex, change: impl FnOnce(&mut FakeGpu)) {
+        self.probe.change(|gpus| change(gpus.iter_mut().find(|fake| fake.info.index == gpu).unwrap()));
+    }
+}
+
+impl Host for FakeHost {
+    fn probe(&mut self) -> Box<dyn GpuProbe> {
+        Box::new(self.probe.clone())
+    }
+
+    fn occupy(&mut self, gpu: GpuIndex, memory: Bytes) -> u32 {
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        self.children.push(child);
+        self.change(gpu, |fake| fake.occupy(pid, memory));
+        pid
+    }
+
+    fn vacate(&mut self, pid: u32) {
+        self.probe.change(|gpus| gpus.iter_mut().for_each(|gpu| gpu.processes.retain(|process| process.pid != pid)));
+        let child = self.children.iter_mut().find(|child| child.id() == pid).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn lose(&mut self, gpu: GpuIndex) {
+        self.change(gpu, |fake| fake.lost = Some("fell off the bus".into()));
+    }
+
+    fn bring_back(&mut self, gpu: GpuIndex) {
+        self.change(gpu, |fake| fake.lost = None);
+    }
+}
+
+impl Drop for FakeHost {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn the_fake_keeps_the_contract() {
+    contract(&mut FakeHost::new());
+}
+
+#[test]
+fn a_listed_process_that_has_ended_is_left_out_of_the_sample() {
+    let mut host = FakeHost::new();
+    let (event_tx, event_rx) = channel();
+    let registry = Registry::new(Path::new("/proc"), event_tx).unwrap();
+    let mut probe = host.probe();
+    probe.inventory().unwrap();
+    let pid = host.occupy(FIRST, Bytes::from_mib(1));
+    old_enough();
+    let look = probe.look(false);
+    let sample = look.clone().resolve(&registry);
+    assert!(matches!(event_rx.try_recv(), Ok(Event::Process(facts)) if facts.process.pid == pid));
+    let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    assert_eq!(processes.iter().map(|process| process.process.pid).collect::<Vec<_>>(), [pid]);
+    host.vacate(pid);
+    let late = look.resolve(&registry);
+    let GpuReading::Ok { processes: Some(processes), .. } = &late.gpus[0].reading else { panic!("{late:?}") };
+    assert_eq!(*processes, []);
+}
+
+#[test]
+fn a_newcomer_with_a_listed_pid_is_not_taken_for_the_listed_process() {
+    let mut host = FakeHost::new();
+    let registry = Registry::new(Path::new("/proc"), channel().0).unwrap();
+    let mut probe = host.probe();
+    probe.inventory().unwrap();
+    // The driver lists a pid; by the time the look is resolved, another process has it.
+    let mut look = probe.look(false);
+    let newcomer = host.occupy(FIRST, Bytes::from_mib(1));
+    let RawReading::Ok { processes, .. } = &mut look.gpus[0].reading else { panic!() };
+    *processes = Ok(vec![RawProcess { pid: newcomer, kind: ProcessKind::Compute, memory: Some(Bytes(1)), core: None }]);
+    let sample = look.resolve(&registry);
+    let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    assert_eq!(*processes, []);
+}
+
+#[test]
+fn a_list_that_cannot_be_read_says_nothing_about_who_is_there() {
+    let mut host = FakeHost::new();
+    let registry = Registry::new(Path::new("/proc"), channel().0).unwrap();
+    let mut probe = host.probe();
+    probe.inventory().unwrap();
+    host.change(FIRST, |gpu| gpu.list_fails = Some("an internal driver error occurred".into()));
+    let sample = probe.look(false).resolve(&registry);
+    assert!(matches!(sample.gpus[0].reading, GpuReading::Ok { processes: None, .. }));
+    assert!(matches!(sample.gpus[1].reading, GpuReading::Ok { processes: Some(_), .. }));
+}
+
+/// A process counts from the tick of 10 ms after its start.
+fn old_enough() {
+    let born = crate::clock::boot_ticks();
+    crate::testing::eventually("a new tick", || crate::clock::boot_ticks() > born);
+}
+
+// === opening ===
+
+fn refused(library: &Path) -> NvmlError {
+    let error = NvmlProbe::open(library).map(drop).unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains(&library.display().to_string()), "{told}");
+    error
+}
+
+#[test]
+fn a_library_that_is_not_there_is_told_by_path_and_by_name() {
+    assert!(matches!(refused(Path::new("/nonexistent/libnvidia-ml.so.1")), NvmlError::NotFound { .. }));
+    let error = refused(Path::new("libberth-no-such-library.so.1"));
+    assert!(matches!(&error, NvmlError::NotFound { .. }) && error.to_string().contains("nvml.library"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_library_is_refused_with_the_loader_s_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("libnvidia-ml.so.1");
+    fs::write(&text, "this is not an ELF file, though it is long enough to hold the header of one.............")
+        .unwrap();
+    let error = refused(&text);
+    assert!(matches!(&error, NvmlError::NotALibrary { reason, .. } if reason.contains("ELF")), "{error}");
+    assert!(matches!(refused(dir.path()), NvmlError::NotALibrary { .. }));
+}
+
+#[test]
+fn a_library_that_is_no_nvml_is_refused_by_the_function_it_lacks() {
+    let error = refused(Path::new("libc.so.6"));
+    assert!(matches!(error, NvmlError::NotNvml { symbol: "nvmlInit_v2", .. }), "{error}");
+}

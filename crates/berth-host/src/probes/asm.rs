@@ -1,0 +1,224 @@
+//! A few eBPF instructions by name, enough for straight-line programs that leave early.
+//!
+//! There are no labels: the only jump is to the common exit, which returns 0. Encoding as in the kernel's
+//! `Documentation/bpf/standardization/instruction-set.rst`; nothing here talks to the kernel.
+
+/// One eBPF instruction, in the kernel's layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Insn {
+    pub code: u8,
+    /// Source register in the high half, destination in the low one.
+    pub registers: u8,
+    pub offset: i16,
+    pub immediate: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reg {
+    R0 = 0,
+    R1 = 1,
+    R2 = 2,
+    R3 = 3,
+    R4 = 4,
+    R6 = 6,
+    R7 = 7,
+    R8 = 8,
+    /// The frame pointer: the stack lies below it.
+    Fp = 10,
+}
+
+/// Kernel functions by their number in `include/uapi/linux/bpf.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Helper {
+    MapLookup = 1,
+    KtimeGetNs = 5,
+    CurrentPidTgid = 14,
+    RingbufOutput = 130,
+    AttachCookie = 174,
+}
+
+/// How many bytes a load or store moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    Word,
+    Double,
+}
+
+/// Instructions so far, and which of them jump to the exit.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    insns: Vec<Insn>,
+    leaving: Vec<usize>,
+}
+
+// === impl Width ===
+
+impl Width {
+    fn bits(self) -> u8 {
+        match self {
+            Width::Word => 0x00,
+            Width::Double => 0x18,
+        }
+    }
+}
+
+// === impl Assembler ===
+
+impl Assembler {
+    pub fn copy(&mut self, to: Reg, from: Reg) -> &mut Self {
+        self.push(0xbf, to, from, 0, 0)
+    }
+
+    pub fn set(&mut self, to: Reg, value: i32) -> &mut Self {
+        self.push(0xb7, to, Reg::R0, 0, value)
+    }
+
+    pub fn add(&mut self, to: Reg, value: i32) -> &mut Self {
+        self.push(0x07, to, Reg::R0, 0, value)
+    }
+
+    pub fn and(&mut self, to: Reg, mask: i32) -> &mut Self {
+        self.push(0x57, to, Reg::R0, 0, mask)
+    }
+
+    pub fn shift_right(&mut self, to: Reg, bits: i32) -> &mut Self {
+        self.push(0x77, to, Reg::R0, 0, bits)
+    }
+
+    /// `to = *(base + offset)`
+    pub fn load(&mut self, width: Width, to: Reg, base: Reg, offset: i16) -> &mut Self {
+        self.push(0x61 | width.bits(), to, base, offset, 0)
+    }
+
+    /// `*(fp + offset) = from`
+    pub fn store(&mut self, width: Width, offset: i16, from: Reg) -> &mut Self {
+        self.push(0x63 | width.bits(), Reg::Fp, from, offset, 0)
+    }
+
+    /// `to = fp + offset`
+    pub fn stack_address(&mut self, to: Reg, offset: i16) -> &mut Self {
+        self.copy(to, Reg::Fp).add(to, i32::from(offset))
+    }
+
+    /// `to` = the map behind this descriptor. Two slots long.
+    pub fn map(&mut self, to: Reg, descriptor: i32) -> &mut Self {
+        const PSEUDO_MAP_FD: u8 = 1;
+        let registers = PSEUDO_MAP_FD << 4 | to as u8;
+        self.insns.push(Insn { code: 0x18, registers, offset: 0, immediate: descriptor });
+        self.insns.push(Insn { code: 0, registers: 0, offset: 0, immediate: 0 });
+        self
+    }
+
+    /// Adds `with` to the 64 bits at `base` in one step; `with` becomes what was there before.
+    pub fn fetch_add(&mut self, base: Reg, with: Reg) -> &mut Self {
+        const ADD_AND_FETCH: i32 = 0x01;
+        self.push(0xdb, base, with, 0, ADD_AND_FETCH)
+    }
+
+    /// Arguments are R1 to R5, the result is R0; R1 to R5 are lost.
+    pub fn call(&mut self, helper: Helper) -> &mut Self {
+        self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32)
+    }
+
+    pub fn leave_if_zero(&mut self, reg: Reg) -> &mut Self {
+        self.leaving.push(self.insns.len());
+        self.push(0x15, reg, Reg::R0, 0, 0)
+    }
+
+    pub fn leave_unless_zero(&mut self, reg: Reg) -> &mut Self {
+        self.leaving.push(self.insns.len());
+        self.push(0x55, reg, Reg::R0, 0, 0)
+    }
+
+    /// Appends the exit and points the jumps at it.
+    pub fn finish(mut self) -> Vec<Insn> {
+        let exit = self.insns.len();
+        for at in self.leaving.drain(..) {
+            let distance = exit - at - 1;
+            self.insns[at].offset = i16::try_from(distance).expect("programs here are a few dozen instructions long");
+        }
+        self.set(Reg::R0, 0).push(0x95, Reg::R0, Reg::R0, 0, 0);
+        self.insns
+    }
+
+    fn push(&mut self, code: u8, to: Reg, from: Reg, offset: i16, immediate: i32) -> &mut Self {
+        let registers = (from as u8) << 4 | to as u8;
+        self.insns.push(Insn { code, registers, offset, immediate });
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(build: impl FnOnce(&mut Assembler)) -> Vec<[u8; 8]> {
+        let mut asm = Assembler::default();
+        build(&mut asm);
+        let encode = |i: &Insn| {
+            let mut bytes = [i.code, i.registers, 0, 0, 0, 0, 0, 0];
+            bytes[2..4].copy_from_slice(&i.offset.to_le_bytes());
+            bytes[4..].copy_from_slice(&i.immediate.to_le_bytes());
+            bytes
+        };
+        asm.insns.iter().map(encode).collect()
+    }
+
+    /// The bytes on the right are what a compiler's assembler gives for the text in the comment.
+    #[test]
+    fn each_instruction_encodes_as_the_kernel_documents() {
+        let cases: [(&str, Vec<[u8; 8]>, [u8; 8]); 11] = [
+            ("r6 = r1", bytes(|a| _ = a.copy(Reg::R6, Reg::R1)), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]),
+            ("r3 = 24", bytes(|a| _ = a.set(Reg::R3, 24)), [0xb7, 0x03, 0, 0, 24, 0, 0, 0]),
+            ("r2 += -8", bytes(|a| _ = a.add(Reg::R2, -8)), [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff]),
+            ("r0 &= 255", bytes(|a| _ = a.and(Reg::R0, 255)), [0x57, 0x00, 0, 0, 0xff, 0, 0, 0]),
+            ("r8 >>= 32", bytes(|a| _ = a.shift_right(Reg::R8, 32)), [0x77, 0x08, 0, 0, 32, 0, 0, 0]),
+            (
+                "r0 = *(u32 *)(r1 + 80)",
+                bytes(|a| _ = a.load(Width::Word, Reg::R0, Reg::R1, 80)),
+                [0x61, 0x10, 80, 0, 0, 0, 0, 0],
+            ),
+            (
+                "*(u32 *)(r10 - 4) = r8",
+                bytes(|a| _ = a.store(Width::Word, -4, Reg::R8)),
+                [0x63, 0x8a, 0xfc, 0xff, 0, 0, 0, 0],
+            ),
+            (
+                "*(u64 *)(r10 - 16) = r0",
+                bytes(|a| _ = a.store(Width::Double, -16, Reg::R0)),
+                [0x7b, 0x0a, 0xf0, 0xff, 0, 0, 0, 0],
+            ),
+            (
+                "r1 = atomic_fetch_add((u64 *)(r0 + 0), r1)",
+                bytes(|a| _ = a.fetch_add(Reg::R0, Reg::R1)),
+                [0xdb, 0x10, 0, 0, 1, 0, 0, 0],
+            ),
+            ("call 174", bytes(|a| _ = a.call(Helper::AttachCookie)), [0x85, 0x00, 0, 0, 174, 0, 0, 0]),
+            ("if r1 != 0 goto +0", bytes(|a| _ = a.leave_unless_zero(Reg::R1)), [0x55, 0x01, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (text, got, wanted) in cases {
+            assert_eq!(got, [wanted], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_map_takes_two_slots() {
+        let got = bytes(|a| _ = a.map(Reg::R1, 5));
+        assert_eq!(got, [[0x18, 0x11, 0, 0, 5, 0, 0, 0], [0; 8]]);
+    }
+
+    #[test]
+    fn every_early_leave_lands_on_the_common_exit() {
+        let mut asm = Assembler::default();
+        asm.leave_if_zero(Reg::R1).map(Reg::R2, 3).leave_unless_zero(Reg::R0).set(Reg::R1, 1);
+        let insns = asm.finish();
+        let exit = insns.len() - 2;
+        for (at, insn) in insns.iter().enumerate().filter(|(_, i)| matches!(i.code, 0x15 | 0x55)) {
+            assert_eq!(at + 1 + usize::try_from(insn.offset).unwrap(), exit);
+        }
+        assert_eq!((insns[exit].code, insns[exit].immediate, insns[exit + 1].code), (0xb7, 0, 0x95));
+    }
+}
