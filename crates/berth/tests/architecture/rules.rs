@@ -197,8 +197,9 @@ mod rules_can_fail {
         assert_eq!(complaints("berth-host", "system.rs"), 1);
         assert_eq!(complaints("berth-host", "nvml/sys.rs"), 0);
         assert_eq!(complaints("berth-host", "procs/sys/netlink.rs"), 0);
-        assert_eq!(complaints("berth-proto", "table/lock.rs"), 0);
-        assert_eq!(complaints("berth-proto", "wire.rs"), 1);
+        assert_eq!(complaints("berth-proto", "table/sys.rs"), 0);
+        assert_eq!(complaints("berth-proto", "table/seqlock.rs"), 1);
+        assert_eq!(complaints("berth-sim-cuda", "edge.rs"), 0);
     }
 
     #[test]
