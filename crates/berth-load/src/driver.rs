@@ -34,8 +34,6 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// As `cuDriverGetVersion` gives it: 13000 is 13.0.
     pub driver_version: i32,
-    /// Nothing is computed on it.
-    pub simulated: bool,
 }
 
 /// A kernel on a square grid of square blocks.
@@ -193,7 +191,6 @@ impl Driver for CudaDriver {
             name: self.named("cuDeviceGetName", self.api.device_name(&device))?,
             total_bytes: self.named("cuDeviceTotalMem", self.api.device_memory(&device))?,
             driver_version: self.named("cuDriverGetVersion", self.api.version())?,
-            simulated: self.api.is_simulated(),
         })
     }
 

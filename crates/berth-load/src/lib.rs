@@ -14,7 +14,7 @@
 //! | `event` | further fields | when |
 //! |---|---|---|
 //! | `start` | `version` `mode` `size` `repeats` `tasks` `seed` | first line |
-//! | `device` | `name` `total_bytes` `driver_version` `simulated` | once, when the driver is open |
+//! | `device` | `name` `total_bytes` `driver_version` | once, when the driver is open |
 //! | `phase` | `phase` `edge` (`begin`, `end`) and, for kernels, `repeat` | around each phase |
 //! | `moment` | `moment` `edge` and, for kernels, `repeat` | see below |
 //! | `verify` | `verdict` (`correct`, `wrong`, `not_verified`) and its numbers | after the output, if asked for |

@@ -40,6 +40,8 @@ pub enum Step {
     Launch(u32),
     /// Until all streams are done.
     Synchronize(u32),
+    /// Makes sure that a result seen later was copied by this task.
+    MarkResult,
     CopyOut,
     Verify,
     Free(Buffer),
@@ -96,11 +98,10 @@ impl<'a> Plan<'a> {
     }
 
     pub fn result(&self, task: u32) -> Vec<Step> {
-        let mut steps = self.phase(Phase::Output, task, vec![Step::CopyOut]);
-        if self.options.verify && self.rounds() > 0 {
-            steps.push(Step::Verify);
-        }
-        steps
+        let verify = self.options.verify && self.rounds() > 0;
+        let mark = verify.then_some(Step::MarkResult);
+        let output = self.phase(Phase::Output, task, vec![Step::CopyOut]);
+        mark.into_iter().chain(output).chain(verify.then_some(Step::Verify)).collect()
     }
 
     pub fn teardown(&self, task: u32) -> Vec<Step> {

@@ -155,7 +155,6 @@ pub enum Event {
         name: String,
         total_bytes: u64,
         driver_version: i32,
-        simulated: bool,
     },
     Phase {
         phase: Phase,
@@ -187,9 +186,20 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    Correct { checked: u32, worst_relative_error: f64 },
-    Wrong { row: u32, col: u32, expected: f64, found: f64 },
-    NotVerified { reason: String },
+    Correct {
+        checked: u32,
+        worst_relative_error: f64,
+    },
+    Wrong {
+        row: u32,
+        col: u32,
+        expected: f64,
+        /// `None` if it is not a number, which JSON cannot say.
+        found: Option<f64>,
+    },
+    NotVerified {
+        reason: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -357,10 +367,11 @@ mod tests {
         let summary = Summary { exit_code: 1, tasks: vec![TaskSummary { host_s: Some(0.5), ..Default::default() }] };
         let events = [
             Event::Start { version: "1".into(), mode: Mode::Light, size: 1, repeats: 2, tasks: 3, seed: u64::MAX },
-            Event::Device { name: "x".into(), total_bytes: u64::MAX, driver_version: 13_000, simulated: true },
+            Event::Device { name: "x".into(), total_bytes: u64::MAX, driver_version: 13_000 },
             Event::Phase { phase: Phase::Wait, edge: Edge::End, repeat: None },
             Event::Moment { moment: Moment::FirstAllocation, edge: Edge::Begin, repeat: None },
             Event::Verify(Verdict::Correct { checked: 8, worst_relative_error: 1e-6 }),
+            Event::Verify(Verdict::Wrong { row: 1, col: 2, expected: 0.5, found: None }),
             Event::Verify(Verdict::NotVerified { reason: "simulated device".into() }),
             Event::Stopped { phase: Some(Phase::Hold) },
             Event::Stopped { phase: None },

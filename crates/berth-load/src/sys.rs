@@ -20,9 +20,6 @@ pub struct Code(pub u32);
 /// below; a later one would turn `cuCtxCreate` into its three-argument successor's replacement.
 const API_VERSION: c_int = 11_030;
 
-/// Exported by the simulated driver only.
-const SIMULATOR_MARK: &CStr = c"berthSimVersion";
-
 type Handle = *mut c_void;
 
 #[derive(Debug)]
@@ -66,14 +63,12 @@ macro_rules! functions {
         /// The driver's functions. Never unloaded: a driver library does not survive that.
         #[derive(Debug)]
         pub struct Api {
-            simulated: bool,
             $($field: unsafe extern "C" fn($($argument),*) -> u32,)*
         }
 
         impl Api {
             fn resolve(finder: &Finder<'_>) -> Result<Self, LoadError> {
-                let simulated = exported(finder.library, SIMULATOR_MARK).is_some();
-                Ok(Self { simulated, $(
+                Ok(Self { $(
                     $field: {
                         let address = finder.find($name, $symbol)?;
                         // SAFETY: the driver gives the address of a function with this documented signature.
@@ -194,11 +189,6 @@ impl Api {
         let api = Self::resolve(&Finder::new(path, &library, lookup)?)?;
         std::mem::forget(library);
         Ok(api)
-    }
-
-    /// Whether this is berth's simulated driver, which computes nothing.
-    pub fn is_simulated(&self) -> bool {
-        self.simulated
     }
 
     pub fn init(&self) -> Result<(), Code> {

@@ -1,5 +1,7 @@
 //! The workload as a process, on a driver library that does nothing: the C edge, exit codes, signals.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

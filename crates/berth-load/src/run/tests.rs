@@ -8,7 +8,7 @@ use crate::driver::DeviceInfo;
 use crate::options::Failure;
 use crate::record::Line;
 
-/// Records calls; fails the one it is told to; computes nothing unless told to be real.
+/// Records calls and fails the one it is told to. Its results are zeros; simulated, it brings none at all.
 #[derive(Default)]
 struct FakeDriver {
     calls: RefCell<Vec<&'static str>>,
@@ -49,7 +49,7 @@ impl Driver for FakeDriver {
         self.call("init", ())
     }
     fn device_info(&self, _: u32) -> Result<DeviceInfo, CallError> {
-        let info = DeviceInfo { name: "fake".into(), total_bytes: 1, driver_version: 1, simulated: self.simulated };
+        let info = DeviceInfo { name: "fake".into(), total_bytes: 1, driver_version: 1 };
         self.call("device_info", info)
     }
     fn create_context(&self, _: u32) -> Result<(), CallError> {
@@ -82,6 +82,9 @@ impl Driver for FakeDriver {
     }
     fn copy_out(&self, to: &mut [f32], from: &u64) -> Result<(), CallError> {
         assert_eq!(*from, size_of_val(to) as u64, "the buffer does not fill the copy");
+        if !self.simulated {
+            to.fill(0.0);
+        }
         self.call("copy_out", ())
     }
     fn launch(&self, (): &(), (): &(), _: Shape, _: [&u64; 3], _: u32) -> Result<(), CallError> {
@@ -375,7 +378,7 @@ fn simulated_result_is_not_verified() {
     let driver = FakeDriver { simulated: true, ..FakeDriver::default() };
     let (ending, events) = run(&Options { verify: true, ..small() }, &driver);
     assert_eq!(ending, Ending::Done);
-    assert!(events.contains(&Event::Verify(Verdict::NotVerified { reason: "simulated device".into() })));
+    assert!(events.iter().any(|event| matches!(event, Event::Verify(Verdict::NotVerified { .. }))));
 }
 
 #[test]
