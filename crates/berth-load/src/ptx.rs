@@ -115,33 +115,4 @@ DONE:
 ";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text() -> &'static str {
-        MATMUL.to_str().expect("the PTX is ASCII")
-    }
-
-    #[test]
-    fn text_names_the_entry_and_its_cost() {
-        let entry = ENTRY.to_str().expect("the name is ASCII");
-        assert!(text().contains(&format!(".visible .entry {entry}(")));
-        let cost = format!("// berth-cost: {entry} flops 2 p3 p3 p3 bytes 12 p3 p3");
-        assert!(text().lines().any(|line| line == cost));
-    }
-
-    #[test]
-    fn fourth_parameter_is_the_size() {
-        let parameters: Vec<&str> = text().lines().filter(|line| line.trim_start().starts_with(".param")).collect();
-        assert_eq!(parameters.len(), 4);
-        assert!(parameters[3].contains(".u32 param_n"));
-    }
-
-    #[test]
-    fn every_branch_has_its_label() {
-        for line in text().lines().filter(|line| line.contains("bra ")) {
-            let label = line.trim_end_matches(';').rsplit(' ').next().expect("a branch names its label");
-            assert!(text().contains(&format!("\n{label}:")), "no label {label}");
-        }
-    }
-}
+mod tests;
