@@ -5,6 +5,7 @@
 //! is in the `sys` modules only.
 
 pub mod clock;
+pub mod connector;
 pub mod nvml;
 pub mod procs;
 
