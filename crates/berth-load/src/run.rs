@@ -91,15 +91,16 @@ impl<D: Driver, W: Write> Runner<'_, D, W> {
         for task in 0..self.options.tasks {
             self.recorder.enter_task(task);
             self.first_round = None;
-            match self.work(task) {
-                Err(Left::Stop) => ending = Ending::Stopped,
-                worked => worked?,
-            }
-            if ending == Ending::Stopped {
-                self.note_stop();
+            let worked = self.work(task);
+            let stopped = matches!(worked, Err(Left::Stop));
+            if stopped {
+                self.note_stop()
+            } else {
+                worked?
             }
             self.teardown(task)?;
-            if ending == Ending::Stopped {
+            if stopped {
+                ending = Ending::Stopped;
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! The C edge: finds the CUDA driver's functions in a library and calls them. The only unsafe code of the crate.
 //!
-//! No CUDA header is needed: the dozen functions used here have kept their ABI since CUDA 4. Handles are opaque
+//! No CUDA header is needed: the few functions used here have kept their ABI since CUDA 6 at the latest. Handles are opaque
 //! newtypes that only the driver makes and that are given back by value, so safe code can neither invent nor reuse one.
 //! Every method answers the driver's own code on failure; names and phases are the business of `driver`.
 
@@ -17,7 +17,7 @@ use crate::options::Lookup;
 pub struct Code(pub u32);
 
 /// The API version asked of `cuGetProcAddress`. With 11.3 every name used here resolves to the signature declared
-/// below; a later one would turn `cuCtxCreate` into its three-argument successor's replacement.
+/// below; from 11.4 on `cuCtxCreate` means one with other parameters.
 const API_VERSION: c_int = 11_030;
 
 type Handle = *mut c_void;
