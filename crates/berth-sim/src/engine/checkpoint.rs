@@ -91,10 +91,11 @@ impl Engine {
         }
     }
 
-    /// A GPU of the process is lost in the middle of an operation: a lock ends, moving memory leaves it failed.
+    /// A GPU of the process is lost in the middle of an operation: a lock is not taken, moving memory leaves it failed.
     pub(super) fn fail_operation(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(operation) = process.operation.take() else { return };
+        let fails = |operation: &mut Operation| operation.kind != OperationKind::Unlock;
+        let Some(operation) = process.operation.take_if(fails) else { return };
         if matches!(operation.kind, OperationKind::Save | OperationKind::Restore) {
             process.state = State::Failed;
         }

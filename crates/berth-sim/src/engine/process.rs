@@ -47,13 +47,11 @@ pub(super) enum OperationKind {
 }
 
 impl Process {
-    /// Whether the call has to wait for an unlock. Asking about devices, or acting on another process, does not.
+    /// Whether the call has to wait for an unlock. Asking about devices, or acting on another process, does not; the
+    /// calls of a failed process go on, to fail.
     pub(super) fn holds(&self, request: &Request) -> bool {
         let free = matches!(request, Request::DeviceCount | Request::Device { .. } | Request::Checkpoint { .. });
-        !free && !self.goes_on()
-    }
-
-    fn goes_on(&self) -> bool {
-        self.state == State::Running && self.operation.is_none()
+        let goes_on = matches!(self.state, State::Running | State::Failed) && self.operation.is_none();
+        !free && !goes_on
     }
 }

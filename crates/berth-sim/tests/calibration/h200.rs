@@ -2,8 +2,10 @@
 //! product of n × n, in seconds. Tolerance 10 %; the single figures have their own.
 
 use berth_proto::sim::{CheckpointOp, Reply, Request};
-use berth_sim::scenario::{Order, Phase, Scenario};
+use berth_sim::scenario::{Order, Phase};
 use berth_sim::{Engine, Outcome, Profile, Sharing};
+
+use super::run;
 
 const TOLERANCE: f64 = 0.10;
 const S: f64 = 1e9;
@@ -32,11 +34,11 @@ const TABLE: [Row; 5] = [
 ];
 
 fn h200() -> Profile {
-    Profile::builtin("h200").unwrap()
+    super::profile("h200")
 }
 
 fn seconds(row: &Row, order: Order, sharing: Sharing) -> f64 {
-    Scenario::of(row.k, row.n, order, sharing).run(&h200()).unwrap().total_ns as f64 / S
+    run("h200", row.k, row.n, order, sharing).total_ns as f64 / S
 }
 
 /// Checks a whole column, so that a failure shows every row of it.
@@ -83,7 +85,7 @@ fn mps_takes_as_long_as_measured() {
 #[test]
 fn kernels_alone_take_as_long_as_measured() {
     let simulated = |row: &Row| {
-        let alone = Scenario::of(1, row.n, Order::OneByOne, Sharing::TimeSliced).run(&h200()).unwrap();
+        let alone = run("h200", 1, row.n, Order::OneByOne, Sharing::TimeSliced);
         alone.mean_ns(Phase::Kernel) / S * row.k as f64
     };
     check_column("k × kernel", |row| row.kernels, simulated);
@@ -92,7 +94,7 @@ fn kernels_alone_take_as_long_as_measured() {
 /// Measured: mean completion 12.8 s all at once, 7.2 s with kernels one by one.
 #[test]
 fn taking_turns_nearly_halves_the_mean_completion() {
-    let mean = |order| Scenario::of(10, 13_312, order, Sharing::TimeSliced).run(&h200()).unwrap().mean_completion_ns();
+    let mean = |order| run("h200", 10, 13_312, order, Sharing::TimeSliced).mean_completion_ns();
     let (together, turns) = (mean(Order::Together) / S, mean(Order::KernelsOneByOne) / S);
     assert!((together / 12.8 - 1.0).abs() <= TOLERANCE, "{together}");
     assert!((turns / 7.2 - 1.0).abs() <= TOLERANCE, "{turns}");

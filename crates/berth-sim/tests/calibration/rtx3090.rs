@@ -1,8 +1,10 @@
 //! The `rtx3090` profile against Table 1 of the contention-management paper: 13,312² naive FP32 products in 1 to 10
 //! containers at once, seconds per container. Kernel and total within 3 %, copies within 15 %.
 
+use berth_sim::Sharing;
 use berth_sim::scenario::{Order, Phase, Report, Scenario};
-use berth_sim::{Profile, Sharing};
+
+use super::{profile, run};
 
 /// Input, kernel, output.
 const TABLE: [[f64; 3]; 10] = [
@@ -19,8 +21,7 @@ const TABLE: [[f64; 3]; 10] = [
 ];
 
 fn together(containers: usize) -> Report {
-    let profile = Profile::builtin("rtx3090").unwrap();
-    Scenario::of(containers, 13_312, Order::Together, Sharing::TimeSliced).run(&profile).unwrap()
+    run("rtx3090", containers, 13_312, Order::Together, Sharing::TimeSliced)
 }
 
 fn check(what: &str, tolerance: f64, measured: impl Fn(&[f64; 3]) -> f64, phases: &[Phase]) {
@@ -71,7 +72,6 @@ fn all_tenants_slow_down_alike() {
 #[test]
 fn ten_containers_fit_and_twelve_do_not() {
     assert_eq!(together(10).runs.len(), 10);
-    let profile = Profile::builtin("rtx3090").unwrap();
-    let refused = Scenario::of(12, 13_312, Order::Together, Sharing::TimeSliced).run(&profile).unwrap_err();
+    let refused = Scenario::of(12, 13_312, Order::Together, Sharing::TimeSliced).run(&profile("rtx3090")).unwrap_err();
     assert_eq!(refused.phase, Phase::Allocate);
 }
