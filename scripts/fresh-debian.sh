@@ -64,6 +64,7 @@ bootstrap() {
 # How to reach the network, as this machine does: resolver, proxies and timeouts of apt, sources, own authorities.
 copy_network_settings() {
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+    echo "127.0.1.1 berth-fresh" >>"$root/etc/hosts"
     apt-config dump | grep '^Acquire::' >"$root/etc/apt/apt.conf.d/00host" || true
     if [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$SUITE" ]; then
         rm -f "$root/etc/apt/sources.list"

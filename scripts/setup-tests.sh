@@ -29,7 +29,7 @@ package() {
         apt-get -qq install -y --no-install-recommends "$2" >/dev/null
 }
 
-promtool() {
+fetch_promtool() {
     command -v promtool >/dev/null && return
     say "fetching promtool into .tools/: it judges the metrics page; taken out of the package 'prometheus', whose server stays uninstalled"
     apt_fresh
@@ -45,7 +45,7 @@ promtool() {
     rm -rf "$work"
 }
 
-cargo_deny() {
+build_cargo_deny() {
     [ "$(cargo-deny --version 2>/dev/null)" = "cargo-deny $CARGO_DENY_VERSION" ] && return
     say "building cargo-deny $CARGO_DENY_VERSION into .tools/ (a few minutes, once): it judges licences and sources of dependencies"
     cargo install --quiet --locked --version "$CARGO_DENY_VERSION" --root "$TOOLS" cargo-deny
@@ -56,6 +56,6 @@ package dockerd docker.io "the tests watch real containers"
 package docker docker-cli "the scripts build the test image with it"
 package busybox busybox-static "the test image is made of it, so that no registry is needed"
 package shellcheck shellcheck "checks the scripts of this repository"
-promtool
-cargo_deny
+fetch_promtool
+build_cargo_deny
 say "set-up complete"

@@ -24,6 +24,8 @@ finish() {
     trap - EXIT
     if [ "$own_engine" = yes ]; then
         scripts/docker-instance.sh stop .run/docker 9>&- || status=1
+    elif [ -n "${BERTH_TEST_IMAGE:-}" ]; then
+        docker -H "$BERTH_TEST_DOCKER" image rm --force "$BERTH_TEST_IMAGE" >/dev/null || status=1
     fi
     if [ "$status" -eq 0 ]; then
         printf '\nmake test: passed, %d steps in %d s%s\n' "$steps" "$SECONDS" "${skipped:+; SKIPPED: $skipped}"
