@@ -1,1 +1,160 @@
-//! engine
+//! The loop: events of every source in, the model's snapshot and the task table out.
+//!
+//! One plain thread owns the [`Monitor`]; nothing in it blocks. Each source has a thread of its own and one way to be
+//! heard: an [`Event`] on the channel. Looking at the GPUs is a source too (`sampler`), paced by the model's wish. What
+//! leaves the loop is a finished [`Snapshot`], the list of changes, and the shared-memory table.
+#![forbid(unsafe_code)]
+
+mod once;
+mod sampler;
+mod sources;
+mod steady;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use berth_host::clock;
+use berth_host::procs::ProcsError;
+use berth_model::{Change, Event, Monitor, Settings, Snapshot};
+
+pub use once::sample_once;
+use sources::Sources;
+use steady::Steady;
+use table::TaskTable;
+
+/// How long the loop waits for events before it shows that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Events taken in before the result is published: bounds how stale a snapshot can get in a storm.
+const BATCH: usize = 256;
+
+/// A running loop with its sources.
+#[derive(Debug)]
+pub struct Engine {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is published besides snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publish {
+    /// Snapshots and the shared-memory table: the host's daemon.
+    WithTable,
+    /// Snapshots only: a view that must not disturb a daemon on the same host.
+    SnapshotsOnly,
+}
+
+/// Why the loop cannot run at all. A source that is missing is no such reason.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot watch processes")]
+    Processes(#[source] ProcsError),
+    #[error("{name} is required by the settings but missing: {reason}")]
+    Required { name: &'static str, reason: String },
+    #[error("cannot create the task table")]
+    Table(#[source] berth_proto::table::TableError),
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Engine {
+    /// Opens every source the settings ask for and starts the loop. `publish` is called on the loop's thread with each new
+    /// snapshot and must not block.
+    pub fn start(
+        settings: &Settings,
+        what: Publish,
+        publish: impl FnMut(Arc<Snapshot>, &[Change]) + Send + 'static,
+    ) -> Result<Engine, StartError> {
+        let (event_tx, event_rx) = mpsc::channel();
+        let table = match what {
+            Publish::WithTable => Some(TaskTable::create(&settings.table).map_err(StartError::Table)?),
+            Publish::SnapshotsOnly => None,
+        };
+        let sources = Sources::start(settings, &event_tx)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let looper = Loop {
+            monitor: Monitor::new(settings.monitor.clone()),
+            sources,
+            table,
+            event_rx,
+            publish: Box::new(publish),
+            stop: stop.clone(),
+            steady: Steady::new(clock::anchor()),
+        };
+        let thread = std::thread::Builder::new()
+            .name("berth-loop".into())
+            .spawn(move || looper.run())
+            .map_err(StartError::Thread)?;
+        Ok(Engine { stop, thread: Some(thread) })
+    }
+
+    /// False once the loop has ended by itself, which only a bug can make it do.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends the loop and its sources; returns when they are gone.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in the loop has been reported on its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+type PublishFn = Box<dyn FnMut(Arc<Snapshot>, &[Change]) + Send>;
+
+struct Loop {
+    monitor: Monitor,
+    sources: Sources,
+    table: Option<TaskTable>,
+    event_rx: Receiver<Event>,
+    publish: PublishFn,
+    stop: Arc<AtomicBool>,
+    steady: Steady,
+}
+
+impl Loop {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let first = match self.event_rx.recv_timeout(HEARTBEAT) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut changes = Vec::new();
+            for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
+                self.sources.note(&event);
+                changes.extend(self.monitor.apply(event));
+            }
+            self.after(&changes);
+        }
+    }
+
+    /// What follows from a batch of events: questions to sources, the next look, and what everybody sees.
+    fn after(&mut self, changes: &[Change]) {
+        for id in self.monitor.take_questions() {
+            self.sources.describe(id);
+        }
+        let now = self.steady.date(clock::anchor());
+        self.sources.look(self.monitor.wish(now.mono));
+        for change in changes {
+            tracing::info!(?change, "changed");
+        }
+        let snapshot = Arc::new(self.monitor.snapshot(&now));
+        if let Some(table) = &mut self.table {
+            table.publish(&snapshot, &now);
+        }
+        (self.publish)(snapshot, changes);
+    }
+}

@@ -251,14 +251,18 @@ impl Monitor {
 
     fn moment(&mut self, process: ProcKey, moment: Moment, at: Mono) -> Vec<Change> {
         let Some(stay) = self.stays.get_mut(&process) else { return Vec::new() };
+        let is_first = stay.is_first(moment);
         let step = stay.moment(moment, at);
         match moment {
             Moment::ContextReady | Moment::ContextGone => self.pace.look_now(at),
             Moment::DeviceOpen | Moment::FirstAllocation | Moment::FirstLaunch => self.pace.news(at),
         }
         let tenant = self.stays[&process].facts.tenant.clone();
-        let name = self.name_of(&tenant);
-        let mut changes = vec![Change::MomentSeen { tenant, name, process, moment, at }];
+        let mut changes = Vec::new();
+        if is_first {
+            let name = self.name_of(&tenant);
+            changes.push(Change::MomentSeen { tenant, name, process, moment, at });
+        }
         self.follow(process, step, &mut changes);
         changes
     }

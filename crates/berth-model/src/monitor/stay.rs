@@ -71,6 +71,19 @@ impl Stay {
         matches!(self.phase, Phase::On { .. })
     }
 
+    /// Whether `moment`, seen now, is what it says: a process found on a GPU after it came there has allocated and launched
+    /// before, unseen; what probes then take for the first is none.
+    pub fn is_first(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::FirstAllocation | Moment::FirstLaunch => {
+                let came_by_probe = [Moment::DeviceOpen, Moment::ContextReady];
+                !self.moments.contains_key(&moment) && came_by_probe.iter().any(|seen| self.moments.contains_key(seen))
+            }
+            Moment::DeviceOpen | Moment::ContextReady => !self.moments.contains_key(&moment),
+            Moment::ContextGone => true,
+        }
+    }
+
     /// A probe saw `moment`. Only the first of each kind within a stay counts, except the end of a context: the last.
     pub fn moment(&mut self, moment: Moment, at: Mono) -> Step {
         if moment == Moment::ContextGone {

@@ -173,6 +173,17 @@ fn a_process_that_was_there_before_the_first_look_is_dated_by_its_own_start() {
 }
 
 #[test]
+fn what_probes_see_of_a_process_found_late_is_not_called_its_first() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    host.moment(process(7), Moment::FirstAllocation, 200);
+    host.moment(process(7), Moment::FirstLaunch, 210);
+    assert!(!host.changes.iter().any(|change| matches!(change, Change::MomentSeen { .. })));
+    assert_eq!(host.snapshot(300).tasks[0].state, TaskState::Computing, "but it computes");
+}
+
+#[test]
 fn a_process_the_probes_missed_is_not_left_opening_for_ever() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));

@@ -1,0 +1,122 @@
+//! The sources of events: opened by the settings, each missing without harm to the others.
+
+use std::error::Error;
+use std::sync::mpsc::Sender;
+
+use berth_host::connector::Connector;
+use berth_host::docker::DockerSource;
+use berth_host::probes::{self, Probes};
+use berth_host::procs::Registry;
+use berth_model::monitor::Wish;
+use berth_model::settings::Mode;
+use berth_model::{ContainerId, Event, Settings, Source, SourceStatus};
+
+use crate::StartError;
+use crate::sampler::{Sampler, describe};
+
+/// All sources of a running loop. Fields end in this order: probes first, so that nothing is probed that nobody hears.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    probes: Option<Probes>,
+    _connector: Option<Connector>,
+    sampler: Sampler,
+    docker: Option<DockerSource>,
+}
+
+impl Sources {
+    /// Probes come before the first look, so that nobody slips in between unseen.
+    pub fn start(settings: &Settings, event_tx: &Sender<Event>) -> Result<Self, StartError> {
+        let proc_root = &settings.processes.proc_root;
+        let registry = Registry::new(proc_root, event_tx.clone()).map_err(StartError::Processes)?;
+        let probes = optional(Source::Probes, settings.probes.mode, event_tx, || {
+            let options = probes::Options {
+                libraries: settings.probes.libraries.clone(),
+                proc_root: proc_root.clone(),
+                ..Default::default()
+            };
+            let names = registry.clone();
+            Probes::start(options, move |pid| names.resolve(pid), event_tx.clone())
+        })?;
+        let connector = optional(Source::ProcessEvents, settings.processes.connector, event_tx, || {
+            Connector::start(event_tx.clone())
+        })?;
+        let docker = start_docker(settings, event_tx)?;
+        let sampler = Sampler::start(settings.nvml.library.clone(), registry, event_tx.clone());
+        let sampler = sampler.map_err(StartError::Thread)?;
+        Ok(Self { probes, _connector: connector, sampler, docker })
+    }
+
+    /// Asks the engine about a container. A full queue drops the question; the model asks again when the engine is back.
+    pub fn describe(&self, id: ContainerId) {
+        if let Some(docker) = &self.docker
+            && !docker.describe(id)
+        {
+            tracing::warn!("too many questions to the container engine at once; one was dropped");
+        }
+    }
+
+    pub fn look(&self, wish: Wish) {
+        self.sampler.look(wish);
+    }
+
+    /// Some events concern other sources: a process found on a GPU may use a library the probes do not know yet.
+    pub fn note(&self, event: &Event) {
+        if let (Some(probes), Event::Process(facts)) = (&self.probes, event) {
+            probes.attach_process(facts.process.pid);
+        }
+    }
+}
+
+/// The engine tells its status by events; only a required one that is missing is an error, found out before the start.
+fn start_docker(settings: &Settings, event_tx: &Sender<Event>) -> Result<Option<DockerSource>, StartError> {
+    let socket = &settings.docker.socket;
+    if settings.docker.mode == Mode::Required {
+        let missing = |error: berth_host::docker::DockerError| required(Source::Docker, &error);
+        berth_host::docker::available(socket).map_err(missing)?;
+    }
+    if settings.docker.mode == Mode::Off {
+        say(event_tx, Source::Docker, SourceStatus::Off);
+        return Ok(None);
+    }
+    let started = DockerSource::start(socket, event_tx.clone());
+    started.map(Some).map_err(|error| required(Source::Docker, &error))
+}
+
+/// Starts a source that the host may not offer; tells the loop how it went.
+fn optional<T, E: Error>(
+    source: Source,
+    mode: Mode,
+    event_tx: &Sender<Event>,
+    start: impl FnOnce() -> Result<T, E>,
+) -> Result<Option<T>, StartError> {
+    if mode == Mode::Off {
+        say(event_tx, source, SourceStatus::Off);
+        return Ok(None);
+    }
+    match start() {
+        Ok(started) => {
+            say(event_tx, source, SourceStatus::Up);
+            Ok(Some(started))
+        }
+        Err(error) if mode == Mode::Required => Err(required(source, &error)),
+        Err(error) => {
+            say(event_tx, source, SourceStatus::Down { reason: describe(&error) });
+            Ok(None)
+        }
+    }
+}
+
+fn required(source: Source, error: &dyn Error) -> StartError {
+    let name = match source {
+        Source::Nvml => "nvml",
+        Source::Docker => "docker",
+        Source::ProcessEvents => "the proc connector",
+        Source::Probes => "eBPF probes",
+    };
+    StartError::Required { name, reason: describe(error) }
+}
+
+fn say(event_tx: &Sender<Event>, source: Source, status: SourceStatus) {
+    // The receiver lives in the caller.
+    let _ = event_tx.send(Event::Source { source, status });
+}

@@ -1,0 +1,103 @@
+//! The snapshot's rows in the shared-memory task table.
+
+use berth_model::settings;
+use berth_model::{Anchor, Bytes, Percent, ProcessKind, Runtime, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_proto::table::{self, ProcessKinds, Row, Stamp, State, TableError, Tenant, Writer};
+use jiff::Timestamp;
+
+/// The table this daemon writes. Losing it under way costs its readers, not the daemon.
+#[derive(Debug)]
+pub(crate) struct TaskTable {
+    settings: settings::Table,
+    writer: Option<Writer>,
+}
+
+impl TaskTable {
+    pub fn create(settings: &settings::Table) -> Result<Self, TableError> {
+        let writer = Writer::create(&settings.path, settings.rows)?;
+        Ok(Self { settings: settings.clone(), writer: Some(writer) })
+    }
+
+    /// Makes the snapshot's rows what readers see; a table that was removed or replaced is made anew.
+    pub fn publish(&mut self, snapshot: &Snapshot, now: &Anchor) {
+        let rows: Vec<Row> = snapshot.tasks.iter().map(|row| to_row(row, now)).collect();
+        if self.writer.is_none() {
+            self.writer = Writer::create(&self.settings.path, self.settings.rows)
+                .inspect_err(|error| tracing::debug!(%error, "the task table is still out of reach"))
+                .ok();
+        }
+        let Some(writer) = &mut self.writer else { return };
+        let now = Stamp { mono_ns: now.mono.0, wall_ns: wall_ns(now.wall) };
+        if let Err(error) = writer.publish(&rows, now) {
+            tracing::warn!(%error, "the task table was lost; making it anew");
+            self.writer = None;
+        }
+    }
+}
+
+fn to_row(row: &TaskRow, now: &Anchor) -> Row {
+    Row {
+        tenant: tenant(&row.tenant),
+        name: row.container_name.clone(),
+        owner: row.owner.clone(),
+        gpu_index: row.gpu_index.map(|gpu| gpu.0),
+        gpu_uuid: row.gpu_uuid.as_ref().map(|uuid| uuid.0.clone()),
+        memory_bytes: row.gpu_memory_bytes.map(|Bytes(bytes)| bytes),
+        core_pct: row.gpu_core_pct.map(Percent::get),
+        state: Some(state(row.state)),
+        task_id: row.task_id.map(|task| task.0),
+        task_started: row.task_started_at.map(|at| stamp(at, now)),
+        process_kinds: kinds(&row.process_kinds),
+        pids: row.pids.clone(),
+        pids_left_out: 0,
+        text_cut: false,
+    }
+}
+
+fn tenant(tenant: &TenantKey) -> Tenant {
+    match tenant {
+        TenantKey::Container { runtime, id } => Tenant::Container { runtime: engine(*runtime), id: Some(id.0.clone()) },
+        TenantKey::Cgroup { .. } => Tenant::Cgroup,
+        TenantKey::User { uid } => Tenant::User { uid: Some(*uid) },
+    }
+}
+
+fn engine(runtime: Runtime) -> Option<table::Runtime> {
+    match runtime {
+        Runtime::Docker => Some(table::Runtime::Docker),
+        Runtime::Podman => Some(table::Runtime::Podman),
+        Runtime::Containerd => Some(table::Runtime::Containerd),
+        Runtime::Crio => Some(table::Runtime::Crio),
+        Runtime::Lxc => Some(table::Runtime::Lxc),
+        Runtime::Unknown => None,
+    }
+}
+
+fn state(state: TaskState) -> State {
+    match state {
+        TaskState::Opening => State::Opening,
+        TaskState::Loaded => State::Loaded,
+        TaskState::Computing => State::Computing,
+        TaskState::Idle => State::Idle,
+        TaskState::Lost => State::Lost,
+    }
+}
+
+fn kinds(kinds: &[ProcessKind]) -> ProcessKinds {
+    ProcessKinds {
+        compute: kinds.contains(&ProcessKind::Compute),
+        graphics: kinds.contains(&ProcessKind::Graphics),
+        mps_server: kinds.contains(&ProcessKind::MpsServer),
+        mps_client: kinds.contains(&ProcessKind::MpsClient),
+    }
+}
+
+/// Both clocks at `at`, by the anchor that dated it.
+fn stamp(at: Timestamp, now: &Anchor) -> Stamp {
+    let ago = u64::try_from(now.wall.duration_since(at).as_nanos()).unwrap_or(0);
+    Stamp { mono_ns: now.mono.0.saturating_sub(ago), wall_ns: wall_ns(at) }
+}
+
+fn wall_ns(at: Timestamp) -> u64 {
+    u64::try_from(at.as_nanosecond()).unwrap_or(0)
+}
