@@ -167,41 +167,27 @@ mod tests {
         asm.insns.iter().map(encode).collect()
     }
 
-    /// The bytes on the right are what a compiler's assembler gives for the text in the comment.
+    /// Texts and bytes as a compiler's assembler pairs them.
     #[test]
     fn each_instruction_encodes_as_the_kernel_documents() {
-        let cases: [(&str, Vec<[u8; 8]>, [u8; 8]); 11] = [
-            ("r6 = r1", bytes(|a| _ = a.copy(Reg::R6, Reg::R1)), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]),
-            ("r3 = 24", bytes(|a| _ = a.set(Reg::R3, 24)), [0xb7, 0x03, 0, 0, 24, 0, 0, 0]),
-            ("r2 += -8", bytes(|a| _ = a.add(Reg::R2, -8)), [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff]),
-            ("r0 &= 255", bytes(|a| _ = a.and(Reg::R0, 255)), [0x57, 0x00, 0, 0, 0xff, 0, 0, 0]),
-            ("r8 >>= 32", bytes(|a| _ = a.shift_right(Reg::R8, 32)), [0x77, 0x08, 0, 0, 32, 0, 0, 0]),
-            (
-                "r0 = *(u32 *)(r1 + 80)",
-                bytes(|a| _ = a.load(Width::Word, Reg::R0, Reg::R1, 80)),
-                [0x61, 0x10, 80, 0, 0, 0, 0, 0],
-            ),
-            (
-                "*(u32 *)(r10 - 4) = r8",
-                bytes(|a| _ = a.store(Width::Word, -4, Reg::R8)),
-                [0x63, 0x8a, 0xfc, 0xff, 0, 0, 0, 0],
-            ),
-            (
-                "*(u64 *)(r10 - 16) = r0",
-                bytes(|a| _ = a.store(Width::Double, -16, Reg::R0)),
-                [0x7b, 0x0a, 0xf0, 0xff, 0, 0, 0, 0],
-            ),
-            (
-                "r1 = atomic_fetch_add((u64 *)(r0 + 0), r1)",
-                bytes(|a| _ = a.fetch_add(Reg::R0, Reg::R1)),
-                [0xdb, 0x10, 0, 0, 1, 0, 0, 0],
-            ),
-            ("call 174", bytes(|a| _ = a.call(Helper::AttachCookie)), [0x85, 0x00, 0, 0, 174, 0, 0, 0]),
-            ("if r1 != 0 goto +0", bytes(|a| _ = a.leave_unless_zero(Reg::R1)), [0x55, 0x01, 0, 0, 0, 0, 0, 0]),
-        ];
-        for (text, got, wanted) in cases {
-            assert_eq!(got, [wanted], "{text}");
-        }
+        let check = |text: &str, build: fn(&mut Assembler) -> &mut Assembler, wanted: [u8; 8]| {
+            assert_eq!(bytes(|asm| _ = build(asm)), [wanted], "{text}");
+        };
+        check("r6 = r1", |a| a.copy(Reg::R6, Reg::R1), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]);
+        check("r3 = 24", |a| a.set(Reg::R3, 24), [0xb7, 0x03, 0, 0, 24, 0, 0, 0]);
+        check("r2 += -8", |a| a.add(Reg::R2, -8), [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff]);
+        check("r0 &= 255", |a| a.and(Reg::R0, 255), [0x57, 0x00, 0, 0, 0xff, 0, 0, 0]);
+        check("r8 >>= 32", |a| a.shift_right(Reg::R8, 32), [0x77, 0x08, 0, 0, 32, 0, 0, 0]);
+        let load = [0x61, 0x10, 80, 0, 0, 0, 0, 0];
+        check("r0 = *(u32 *)(r1 + 80)", |a| a.load(Width::Word, Reg::R0, Reg::R1, 80), load);
+        let store = [0x63, 0x8a, 0xfc, 0xff, 0, 0, 0, 0];
+        check("*(u32 *)(r10 - 4) = r8", |a| a.store(Width::Word, -4, Reg::R8), store);
+        let store = [0x7b, 0x0a, 0xf0, 0xff, 0, 0, 0, 0];
+        check("*(u64 *)(r10 - 16) = r0", |a| a.store(Width::Double, -16, Reg::R0), store);
+        let add = [0xdb, 0x10, 0, 0, 1, 0, 0, 0];
+        check("r1 = atomic_fetch_add((u64 *)(r0 + 0), r1)", |a| a.fetch_add(Reg::R0, Reg::R1), add);
+        check("call 174", |a| a.call(Helper::AttachCookie), [0x85, 0x00, 0, 0, 174, 0, 0, 0]);
+        check("if r1 != 0 goto +0", |a| a.leave_unless_zero(Reg::R1), [0x55, 0x01, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -25,8 +25,7 @@ pub enum ElfError {
     NoFunctions,
 }
 
-const NATIVE: Architecture =
-    if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };
+const NATIVE: Architecture = if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };
 
 /// The probed functions that this library defines. Two names of one place are one point, under the first name.
 pub fn points<'data, R: ReadRef<'data>>(file: R) -> Result<Vec<Point>, ElfError> {

@@ -87,7 +87,7 @@ mod tests {
     fn the_loader_cache_is_asked_before_the_usual_directories() {
         let cache = cache(&[("libc.so.6", "/lib/libc.so.6"), ("libcuda.so.1", "/opt/driver/libcuda.so.1")]);
         assert_eq!(in_loader_cache(&cache, "libcuda.so.1"), [PathBuf::from("/opt/driver/libcuda.so.1")]);
-        assert_eq!(in_loader_cache(&cache, "libcuda.so"), [PathBuf::new(); 0]);
+        assert!(in_loader_cache(&cache, "libcuda.so").is_empty());
     }
 
     #[test]

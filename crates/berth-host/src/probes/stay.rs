@@ -115,10 +115,6 @@ impl Stay {
         self.arms[hot.index()] = Arm::Off;
     }
 
-    pub fn is_on(&self, hot: Hot) -> bool {
-        self.arms[hot.index()] == Arm::On
-    }
-
     /// Nothing armed or under way: the kernel's counter of these calls means nothing any more.
     pub fn is_off(&self, hot: Hot) -> bool {
         self.arms[hot.index()] == Arm::Off
@@ -192,6 +188,10 @@ mod tests {
         stay
     }
 
+    fn is_on(stay: &Stay, hot: Hot) -> bool {
+        stay.arms[hot.index()] == Arm::On
+    }
+
     const EXPECT_BOTH: [Action; 4] = [
         Action::Expect(Hot::Allocation),
         Action::Attach(Hot::Allocation),
@@ -224,11 +224,8 @@ mod tests {
     #[test]
     fn the_first_launch_ends_its_own_probe_and_not_the_allocations() {
         let mut stay = armed();
-        assert_eq!(
-            stay.on_call(Call::Launch),
-            [Action::Report(Moment::FirstLaunch), Action::Detach(Hot::Launch)]
-        );
-        assert!(stay.is_on(Hot::Allocation) && stay.is_off(Hot::Launch));
+        assert_eq!(stay.on_call(Call::Launch), [Action::Report(Moment::FirstLaunch), Action::Detach(Hot::Launch)]);
+        assert!(is_on(&stay, Hot::Allocation) && stay.is_off(Hot::Launch));
     }
 
     #[test]
@@ -334,7 +331,7 @@ mod tests {
                     }
                 }
                 for hot in Hot::ALL {
-                    prop_assert_eq!(stay.is_on(hot), attached[hot.index()]);
+                    prop_assert_eq!(is_on(&stay, hot), attached[hot.index()]);
                 }
             }
         }

@@ -1,0 +1,174 @@
+//! What of the probes lives in the kernel: maps, programs, and links from places in a file to programs.
+//!
+//! Everything is held by descriptors: it is gone when they are closed, however the daemon ends.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use super::available::{self, refusal};
+use super::error::ProbeError;
+use super::function::{Call, Cookie};
+use super::program::{Maps, Program};
+use super::sys::{self, AttachType, MapType, Multi, Ring, Single};
+
+/// How places are attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// All places of a library with one link (Linux 6.6 and later).
+    Multi,
+    /// One perf event for each place; `kind` is uprobes' number among perf events.
+    PerfEvents { kind: u32 },
+}
+
+#[derive(Debug)]
+pub struct Kernel {
+    way: Way,
+    armed: OwnedFd,
+    lost: OwnedFd,
+    /// In the order of [`Program::ALL`].
+    programs: Vec<OwnedFd>,
+}
+
+/// Attached probes. Dropping them detaches, which takes the kernel tens of milliseconds for each link.
+#[derive(Debug)]
+pub struct Links {
+    /// With the function it probes, where a link is for one.
+    links: Vec<(Option<u8>, OwnedFd)>,
+}
+
+/// A place in a file, and what its probe tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub offset: u64,
+    pub cookie: Cookie,
+}
+
+/// Bytes of the ring: about 2,000 records.
+const RING_LEN: u32 = 1 << 16;
+/// More than a host has processes on its GPUs.
+const MAX_ARMED: u32 = 1 << 16;
+const LOST_KEY: [u8; 4] = [0; 4];
+
+// === impl Kernel ===
+
+impl Kernel {
+    pub fn load(way: Way) -> Result<(Kernel, Ring), ProbeError> {
+        let ring = sys::create_map(MapType::Ring, 0, 0, RING_LEN).map_err(|e| refusal("create a ring buffer", e))?;
+        let armed = sys::create_map(MapType::Hash, 8, 8, MAX_ARMED).map_err(|e| refusal("create a map", e))?;
+        let lost = sys::create_map(MapType::Array, 4, 8, 1).map_err(|e| refusal("create a map", e))?;
+        let maps = Maps { ring: ring.as_raw_fd(), armed: armed.as_raw_fd(), lost: lost.as_raw_fd() };
+        let programs = Program::ALL.into_iter().map(|p| load(p, maps, way)).collect::<Result<_, _>>()?;
+        let ring = Ring::new(ring, RING_LEN as usize)
+            .map_err(|source| ProbeError::Refused { attempted: "map the ring buffer", source })?;
+        Ok((Kernel { way, armed, lost, programs }, ring))
+    }
+
+    /// Attaches `program` at each place of `file`, in process `pid` or in all.
+    pub fn attach(&self, program: Program, file: &File, places: &[Place], pid: Option<u32>) -> io::Result<Links> {
+        // The file by its descriptor: whatever happens to its path, this is the inode that was read.
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("no zero in it");
+        let returns = program == Program::Return;
+        let pid = pid.unwrap_or(0);
+        let links = match self.way {
+            Way::Multi => vec![(None, self.attach_multi(program, &path, places, returns, pid)?)],
+            Way::PerfEvents { kind } => {
+                let single = |place: &Place| {
+                    let event = sys::open_uprobe(kind, Single { path: &path, offset: place.offset, returns, pid })?;
+                    let link = sys::link_perf(self.program(program), event.as_fd(), place.cookie.encode())?;
+                    Ok((Some(place.cookie.function), link))
+                };
+                places.iter().map(single).collect::<io::Result<_>>()?
+            }
+        };
+        Ok(Links { links })
+    }
+
+    /// From now on the next such call of the process is told.
+    pub fn expect(&self, pid: u32, call: Call) -> io::Result<()> {
+        sys::map_update(self.armed.as_fd(), &armed_key(pid, call), 0)
+    }
+
+    /// No such call of the process is told any more. Returns how often it was hit since it was expected.
+    pub fn forget(&self, pid: u32, call: Call) -> Option<u64> {
+        let key = armed_key(pid, call);
+        let hits = sys::map_lookup(self.armed.as_fd(), &key).ok();
+        // Not there is as good as deleted.
+        let _ = sys::map_delete(self.armed.as_fd(), &key);
+        hits
+    }
+
+    /// Records the ring had no room for.
+    pub fn lost(&self) -> u64 {
+        sys::map_lookup(self.lost.as_fd(), &LOST_KEY).unwrap_or(0)
+    }
+
+    fn attach_multi(
+        &self,
+        program: Program,
+        path: &CStr,
+        places: &[Place],
+        returns: bool,
+        pid: u32,
+    ) -> io::Result<OwnedFd> {
+        let offsets: Vec<_> = places.iter().map(|p| p.offset).collect();
+        let cookies: Vec<_> = places.iter().map(|p| p.cookie.encode()).collect();
+        sys::link_multi(self.program(program), Multi { path, offsets: &offsets, cookies: &cookies, returns, pid })
+    }
+
+    fn program(&self, program: Program) -> BorrowedFd<'_> {
+        let index = Program::ALL.iter().position(|p| *p == program).expect("all are in ALL");
+        self.programs[index].as_fd()
+    }
+}
+
+/// As the programs put it together: process, then call.
+fn armed_key(pid: u32, call: Call) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&pid.to_ne_bytes());
+    key[4..].copy_from_slice(&u32::from(call.code()).to_ne_bytes());
+    key
+}
+
+fn load(program: Program, maps: Maps, way: Way) -> Result<OwnedFd, ProbeError> {
+    let insns = program.assemble(maps);
+    let attach = (way == Way::Multi).then_some(AttachType::UprobeMulti);
+    sys::load_program(program.name(), &insns, attach, &mut []).or_else(|_| {
+        // Again, for the verifier's reasons, which are not wanted when it agrees.
+        let mut log = vec![0; 1 << 16];
+        sys::load_program(program.name(), &insns, attach, &mut log).map_err(|source| {
+            let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+            if end == 0 {
+                return refusal("load a program", source);
+            }
+            let log = String::from_utf8_lossy(&log[..end]).trim().to_owned();
+            ProbeError::Verifier { program: program.name(), source, log }
+        })
+    })
+}
+
+// === impl Way ===
+
+impl Way {
+    /// The best the kernel offers, or perf events if `perf_events`.
+    pub fn choose(perf_events: bool) -> Result<Way, ProbeError> {
+        let available = available::available()?;
+        if available.multi && !perf_events {
+            return Ok(Way::Multi);
+        }
+        Ok(Way::PerfEvents { kind: available::uprobe_kind()? })
+    }
+}
+
+// === impl Links ===
+
+impl Links {
+    /// Detaches, beginning with the function that is being hit: each detach keeps the others waiting.
+    pub fn detach(mut self, hit: u8) {
+        self.links.sort_by_key(|(function, _)| *function != Some(hit));
+        for (_, link) in self.links {
+            drop(link);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Probes on the CUDA driver library: the moments of every process that uses a GPU, as they happen.
+//!
+//! eBPF programs on uprobes write a record when a process passes one of the driver's functions ([`function`] lists
+//! them); a thread reads the records and sends [`Event::Moment`]s. The process is not touched: no signal, no changed
+//! memory but the kernel's own breakpoint, nothing left behind when the daemon dies.
+//!
+//! A hit costs a process 6–22 µs. Rare calls (opening the device, contexts coming and going) are probed in every
+//! process that uses a watched library. Hot calls (allocations, launches) are probed in one process at a time, from its
+//! `cuInit` until the first of them was seen; [`stay`] decides.
+//!
+//! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
+//! calls of a process whose library nobody has shown it yet (see [`Probes::attach_process`]). The first allocation or
+//! launch of a process that makes it within the milliseconds attaching takes is told by the next one; [`Stats::late`]
+//! counts such cases.
+
+mod asm;
+mod available;
+mod elf;
+mod error;
+mod find;
+mod function;
+mod kernel;
+mod library;
+mod maps;
+mod program;
+mod stay;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod watcher;
+mod worker;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use berth_model::{Event, ProcKey};
+
+pub use available::{Available, available};
+pub use elf::ElfError;
+pub use error::ProbeError;
+
+use kernel::{Kernel, Way};
+use library::Libraries;
+use watcher::{Counters, Inbox, Message, Parts, Watcher};
+use worker::{Attacher, Order};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Driver libraries to watch from the start: paths, or names as the dynamic loader looks them up. They may appear
+    /// or be replaced later.
+    pub libraries: Vec<PathBuf>,
+    /// Where the proc file system is mounted.
+    pub proc_root: PathBuf,
+    /// Use perf events even where the kernel can attach many probes at once, as kernels before 6.6 have to.
+    pub perf_events: bool,
+}
+
+/// The running probes. Dropping them detaches everything and waits for that.
+#[derive(Debug)]
+pub struct Probes {
+    multi: bool,
+    kernel: Arc<Kernel>,
+    libraries: Arc<Mutex<Libraries>>,
+    counters: Arc<Counters>,
+    inbox: Inbox,
+    /// `None` while being dropped: the attaching thread ends when nobody can order any more.
+    order_tx: Option<Sender<Order>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How the probes are doing. Counts are since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Libraries being watched.
+    pub libraries: Vec<PathBuf>,
+    /// Kinds of hot calls now probed, over all processes.
+    pub armed: u64,
+    /// Kinds of hot calls no longer probed, the breakpoints gone.
+    pub detached: u64,
+    /// Hits after the first one, until the breakpoint was gone: what being watched cost the tenants beyond need.
+    pub wasted_hits: u64,
+    /// Hits lost because the ring was full.
+    pub lost: u64,
+    /// Hits of processes that were gone before they could be told from others.
+    pub unresolved: u64,
+    /// Probes in place only after the process had a context, so that a first call may have been missed.
+    pub late: u64,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { libraries: vec!["libcuda.so.1".into()], proc_root: "/proc".into(), perf_events: false }
+    }
+}
+
+// === impl Probes ===
+
+impl Probes {
+    /// Starts watching. `resolve` names the process behind a pid of the host, `None` if it is gone; it is called on
+    /// the probes' own thread, before the first event that names the process is sent.
+    pub fn start(
+        options: Options,
+        resolve: impl Fn(u32) -> Option<ProcKey> + Send + 'static,
+        event_tx: Sender<Event>,
+    ) -> Result<Probes, ProbeError> {
+        let way = Way::choose(options.perf_events)?;
+        let (kernel, ring) = Kernel::load(way)?;
+        let (kernel, counters) = (Arc::new(kernel), Arc::new(Counters::default()));
+        let libraries = Arc::new(Mutex::new(Libraries::default()));
+        let (inbox, message_rx) = Inbox::new().map_err(thread_error)?;
+        let attacher = Attacher {
+            kernel: kernel.clone(),
+            libraries: libraries.clone(),
+            configured: options.libraries,
+            proc_root: options.proc_root,
+            inbox: inbox.clone(),
+        };
+        attacher.watch_configured();
+        let (order_tx, attaching) = attacher.start().map_err(thread_error)?;
+        let (detach_tx, detaching) = worker::start_detacher(inbox.clone()).map_err(thread_error)?;
+        let parts = Parts {
+            kernel: kernel.clone(),
+            ring,
+            inbox: inbox.clone(),
+            message_rx,
+            resolve,
+            event_tx,
+            order_tx: order_tx.clone(),
+            detach_tx,
+            counters: counters.clone(),
+        };
+        let watcher = Watcher::new(parts).map_err(thread_error)?;
+        let watching =
+            thread::Builder::new().name("berth-probes".into()).spawn(move || watcher.run()).map_err(thread_error)?;
+        let threads = vec![watching, attaching, detaching];
+        let order_tx = Some(order_tx);
+        Ok(Probes { multi: way == Way::Multi, kernel, libraries, counters, inbox, order_tx, threads })
+    }
+
+    /// Whether many places are attached to at once, or each by a perf event.
+    pub fn multi(&self) -> bool {
+        self.multi
+    }
+
+    /// Watches one more library; one that is watched already is left as it is. Waits until the probes are in place.
+    pub fn watch_library(&self, library: &Path) -> Result<(), ProbeError> {
+        let (reply, answer) = mpsc::channel();
+        let order_tx = self.order_tx.as_ref().ok_or(ProbeError::Stopped)?;
+        order_tx.send(Order::Watch { library: library.to_owned(), reply }).map_err(|_| ProbeError::Stopped)?;
+        answer.recv().map_err(|_| ProbeError::Stopped)?.map(drop)
+    }
+
+    /// Watches a process that was found using a GPU, and the library it has loaded, which may be a container's own
+    /// copy. Does not wait; costs nothing for a process that is known. Its first allocation and launch are then the
+    /// first since it was found.
+    pub fn attach_process(&self, pid: u32) {
+        self.inbox.send(Message::Adopt { pid });
+    }
+
+    pub fn stats(&self) -> Stats {
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            libraries: self.libraries.lock().unwrap_or_else(PoisonError::into_inner).paths(),
+            armed: count(&self.counters.armed),
+            detached: count(&self.counters.detached),
+            wasted_hits: count(&self.counters.wasted_hits),
+            lost: self.kernel.lost(),
+            unresolved: count(&self.counters.unresolved),
+            late: count(&self.counters.late),
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.inbox.send(Message::Stop);
+        self.order_tx = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; its links are closed with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn thread_error(source: std::io::Error) -> ProbeError {
+    ProbeError::Refused { attempted: "start a thread", source }
+}

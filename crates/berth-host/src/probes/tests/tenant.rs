@@ -1,0 +1,87 @@
+//! A process that calls a driver library on command and tells when, compiled from C when the tests run.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A directory with the driver library and the program, on an inode of its own.
+pub struct Workshop {
+    pub directory: TempDir,
+    pub driver: PathBuf,
+    pub program: PathBuf,
+}
+
+pub struct Tenant {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// `CLOCK_MONOTONIC` nanoseconds by the tenant itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Called {
+    pub before: u64,
+    /// After the first call.
+    pub after: u64,
+    /// After the last one.
+    pub end: u64,
+}
+
+impl Workshop {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let source = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (driver, program) = (directory.path().join("libcuda.so.1"), directory.path().join("tenant"));
+        cc(&["-shared", "-fPIC"], &source("driver.c", include_str!("driver.c")), &driver, &[]);
+        cc(&[], &source("tenant.c", include_str!("tenant.c")), &program, &["-ldl", "-lpthread"]);
+        Self { directory, driver, program }
+    }
+
+    pub fn tenant(&self) -> Tenant {
+        Tenant::start(Command::new(&self.program).arg(&self.driver))
+    }
+}
+
+fn cc(flags: &[&str], source: &Path, output: &Path, libraries: &[&str]) {
+    let status =
+        Command::new("cc").arg("-O1").args(flags).arg("-o").arg(output).arg(source).args(libraries).status().unwrap();
+    assert!(status.success(), "compile {}", source.display());
+}
+
+impl Tenant {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, stdin, stdout }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn call(&mut self, what: &str) -> Called {
+        self.repeat(what, 1)
+    }
+
+    pub fn repeat(&mut self, what: &str, times: u32) -> Called {
+        writeln!(self.stdin, "{what} {times}").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let numbers: Vec<u64> = line.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        let [before, after, end] = numbers[..] else { panic!("the tenant died at {what}: {:?}", self.child.wait()) };
+        Called { before, after, end }
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

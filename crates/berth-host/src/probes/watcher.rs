@@ -1,0 +1,339 @@
+//! The thread that reads the ring and turns hits into moments, and moments into orders to attach and detach.
+//!
+//! It keeps a [`Stay`] for each process it has seen until that process exits (by pidfd). It never waits for anything
+//! but its epoll.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use berth_model::{Event, Moment, Mono, ProcKey};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::function::{Cookie, Hot};
+use super::kernel::{Kernel, Links};
+use super::library::LibraryId;
+use super::program::Record;
+use super::stay::{Action, Stay};
+use super::sys::Ring;
+use super::worker::{Detach, Order};
+
+/// What other threads tell the watcher.
+#[derive(Debug)]
+pub enum Message {
+    /// A process was found using a GPU.
+    Adopt {
+        pid: u32,
+    },
+    Located {
+        pid: u32,
+        library: Option<LibraryId>,
+    },
+    /// `links` is `None` if there is nothing to probe or it failed.
+    Attached {
+        process: ProcKey,
+        hot: Hot,
+        links: Option<Links>,
+    },
+    Detached {
+        process: ProcKey,
+        hot: Hot,
+    },
+    Stop,
+}
+
+/// Where messages are put; wakes the watcher.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    message_tx: Sender<Message>,
+    wake: Arc<OwnedFd>,
+}
+
+/// Counters shared with [`super::Probes::stats`].
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub unresolved: AtomicU64,
+    pub late: AtomicU64,
+    pub armed: AtomicU64,
+    pub detached: AtomicU64,
+    pub wasted_hits: AtomicU64,
+}
+
+pub struct Watcher<R> {
+    kernel: Arc<Kernel>,
+    ring: Ring,
+    epoll: OwnedFd,
+    inbox: Inbox,
+    message_rx: Receiver<Message>,
+    processes: HashMap<u32, Process>,
+    resolve: R,
+    event_tx: Sender<Event>,
+    order_tx: Sender<Order>,
+    detach_tx: Sender<Detach>,
+    counters: Arc<Counters>,
+}
+
+/// A process that was seen, until it exits.
+#[derive(Debug)]
+struct Process {
+    key: ProcKey,
+    /// The library it was first seen with. One inode can be watched under two identities (overlay file systems show
+    /// it under another device in each container); hits told twice are then taken once.
+    library: Option<LibraryId>,
+    stay: Stay,
+    links: [Option<Links>; 2],
+    /// The function of the last hit of each kind.
+    hit: [u8; 2],
+    /// Readable when the process has exited.
+    _pidfd: OwnedFd,
+}
+
+/// The daemon's own event channel is closed: nobody listens any more.
+#[derive(Debug)]
+struct NobodyListens;
+
+/// Tokens of the epoll that are not pids.
+const RING: u64 = u64::MAX;
+const INBOX: u64 = u64::MAX - 1;
+
+// === impl Inbox ===
+
+impl Inbox {
+    pub fn new() -> io::Result<(Inbox, Receiver<Message>)> {
+        let (message_tx, message_rx) = mpsc::channel();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Inbox { message_tx, wake }, message_rx))
+    }
+
+    /// A message to a watcher that has ended is dropped, with whatever it holds.
+    pub fn send(&self, message: Message) {
+        if self.message_tx.send(message).is_ok() {
+            // Cannot fail but by overflow, and then it is awake already.
+            let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn acknowledge(&self) {
+        // Nothing to read is fine: someone was faster.
+        let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
+    }
+}
+
+// === impl Watcher ===
+
+/// What a watcher is given to work with.
+pub struct Parts<R> {
+    pub kernel: Arc<Kernel>,
+    pub ring: Ring,
+    pub inbox: Inbox,
+    pub message_rx: Receiver<Message>,
+    pub resolve: R,
+    pub event_tx: Sender<Event>,
+    pub order_tx: Sender<Order>,
+    pub detach_tx: Sender<Detach>,
+    pub counters: Arc<Counters>,
+}
+
+impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
+    pub fn new(parts: Parts<R>) -> io::Result<Self> {
+        let Parts { kernel, ring, inbox, message_rx, resolve, event_tx, order_tx, detach_tx, counters } = parts;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &ring, epoll::EventData::new_u64(RING), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &*inbox.wake, epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
+        let processes = HashMap::new();
+        Ok(Self { kernel, ring, epoll, inbox, message_rx, processes, resolve, event_tx, order_tx, detach_tx, counters })
+    }
+
+    /// Until told to stop, or nobody listens.
+    pub fn run(mut self) {
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return tracing::error!(%error, "probes ended: wait for hits"),
+            }
+            // Hits first: those of a process that has just exited are still its own.
+            if self.read_ring().is_err() {
+                return;
+            }
+            for event in ready.drain(..) {
+                match event.data.u64() {
+                    RING => {}
+                    INBOX => {
+                        if self.read_inbox().is_err() {
+                            return;
+                        }
+                    }
+                    pid => self.exited(u32::try_from(pid).expect("pids are what was registered")),
+                }
+            }
+        }
+    }
+
+    fn read_ring(&mut self) -> Result<(), NobodyListens> {
+        let mut records = Vec::new();
+        self.ring.drain(|bytes| records.extend(Record::parse(bytes)));
+        records.into_iter().try_for_each(|record| self.on_record(record))
+    }
+
+    fn read_inbox(&mut self) -> Result<(), NobodyListens> {
+        self.inbox.acknowledge();
+        while let Ok(message) = self.message_rx.try_recv() {
+            match message {
+                Message::Adopt { pid } => self.adopt(pid),
+                Message::Located { pid, library } => self.on_located(pid, library)?,
+                Message::Attached { process, hot, links } => self.on_attached(process, hot, links)?,
+                Message::Detached { process, hot } => self.on_detached(process, hot),
+                Message::Stop => return Err(NobodyListens),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_record(&mut self, record: Record) -> Result<(), NobodyListens> {
+        let Some(cookie) = Cookie::decode(record.cookie) else { return Ok(()) };
+        let Some(process) = self.process(record.tgid) else {
+            self.counters.unresolved.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        };
+        if *process.library.get_or_insert(LibraryId(cookie.library)) != LibraryId(cookie.library) {
+            return Ok(());
+        }
+        if let Some(hot) = cookie.call.hot() {
+            process.hit[hot.index()] = cookie.function;
+        }
+        let actions = process.stay.on_call(cookie.call);
+        self.perform(record.tgid, actions, Mono(record.at))
+    }
+
+    /// Asks for the library of a process not seen before. The answer is [`Message::Located`].
+    fn adopt(&mut self, pid: u32) {
+        if !self.processes.contains_key(&pid) && self.process(pid).is_some() {
+            let _ = self.order_tx.send(Order::Locate { pid });
+        }
+    }
+
+    fn on_located(&mut self, pid: u32, library: Option<LibraryId>) -> Result<(), NobodyListens> {
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        // A hit that came first knew better.
+        if process.library.is_some() || library.is_none() {
+            return Ok(());
+        }
+        process.library = library;
+        let actions = process.stay.on_adopted();
+        self.perform(pid, actions, Mono(0))
+    }
+
+    fn on_attached(&mut self, key: ProcKey, hot: Hot, links: Option<Links>) -> Result<(), NobodyListens> {
+        let Some(process) = self.processes.get_mut(&key.pid).filter(|p| p.key == key) else {
+            // It has exited meanwhile.
+            self.detach(key, hot, links, 0);
+            return Ok(());
+        };
+        let Some(links) = links else {
+            process.stay.on_attach_failed(hot);
+            self.kernel.forget(key.pid, hot.call());
+            return Ok(());
+        };
+        if process.stay.may_have_missed() {
+            self.counters.late.fetch_add(1, Ordering::Relaxed);
+        }
+        process.links[hot.index()] = Some(links);
+        self.counters.armed.fetch_add(1, Ordering::Relaxed);
+        let action = process.stay.on_attached(hot);
+        self.perform(key.pid, action.into_iter().collect(), Mono(0))
+    }
+
+    fn on_detached(&mut self, key: ProcKey, hot: Hot) {
+        self.counters.detached.fetch_add(1, Ordering::Relaxed);
+        let still_counting = self.processes.get(&key.pid).is_some_and(|p| p.key != key || !p.stay.is_off(hot));
+        if still_counting {
+            return;
+        }
+        if let Some(hits) = self.kernel.forget(key.pid, hot.call()) {
+            self.counters.wasted_hits.fetch_add(hits.saturating_sub(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Does what a process's stay asks for. `at` is when the call behind it happened; attaching happens whenever.
+    fn perform(&mut self, pid: u32, actions: Vec<Action>, at: Mono) -> Result<(), NobodyListens> {
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let key = process.key;
+        for action in actions {
+            match action {
+                Action::Report(moment) => report(&self.event_tx, key, moment, at)?,
+                Action::Expect(hot) => {
+                    if let Err(error) = self.kernel.expect(pid, hot.call()) {
+                        tracing::warn!(process = %key, %error, "first {hot:?} will not be seen");
+                    }
+                }
+                Action::Attach(hot) => {
+                    let library = process.library.expect("known since the process was seen");
+                    let _ = self.order_tx.send(Order::Attach { process: key, library, hot });
+                }
+                Action::Detach(hot) => {
+                    if let Some(links) = process.links[hot.index()].take() {
+                        self.counters.armed.fetch_sub(1, Ordering::Relaxed);
+                        let hit = process.hit[hot.index()];
+                        let _ = self.detach_tx.send(Detach { process: key, hot, links, hit });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn exited(&mut self, pid: u32) {
+        let Some(mut process) = self.processes.remove(&pid) else { return };
+        for hot in Hot::ALL {
+            let links = process.links[hot.index()].take();
+            if links.is_some() {
+                self.counters.armed.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                self.kernel.forget(pid, hot.call());
+            }
+            self.detach(process.key, hot, links, process.hit[hot.index()]);
+        }
+    }
+
+    fn detach(&self, process: ProcKey, hot: Hot, links: Option<Links>, hit: u8) {
+        if let Some(links) = links {
+            let _ = self.detach_tx.send(Detach { process, hot, links, hit });
+        }
+    }
+
+    /// The process behind `pid` now, registered if it is new. `None`: it is gone.
+    fn process(&mut self, pid: u32) -> Option<&mut Process> {
+        let key = (self.resolve)(pid)?;
+        if self.processes.get(&pid).is_some_and(|p| p.key != key) {
+            self.exited(pid);
+        }
+        if !self.processes.contains_key(&pid) {
+            let pidfd = self.watch_exit(pid).ok()?;
+            // The key is that of the process behind the pidfd only if it is still the same.
+            if (self.resolve)(pid)? != key {
+                return None;
+            }
+            let (stay, links, hit) = (Stay::default(), [None, None], [0; 2]);
+            self.processes.insert(pid, Process { key, library: None, stay, links, hit, _pidfd: pidfd });
+        }
+        self.processes.get_mut(&pid)
+    }
+
+    fn watch_exit(&self, pid: u32) -> io::Result<OwnedFd> {
+        let pid_number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+        let pidfd = pidfd_open(pid_number, PidfdFlags::empty())?;
+        epoll::add(&self.epoll, &pidfd, epoll::EventData::new_u64(u64::from(pid)), epoll::EventFlags::IN)?;
+        Ok(pidfd)
+    }
+}
+
+fn report(event_tx: &Sender<Event>, process: ProcKey, moment: Moment, at: Mono) -> Result<(), NobodyListens> {
+    tracing::debug!(%process, ?moment, at_ns = at.0, "moment");
+    event_tx.send(Event::Moment { process, moment, at }).map_err(|_| NobodyListens)
+}
