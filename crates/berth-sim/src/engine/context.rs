@@ -21,6 +21,8 @@ pub(super) enum Phase {
     /// After the lock, not ready yet.
     Finishing(Ticket),
     Ready,
+    /// To be torn down when its work is done; takes no more calls.
+    Closing,
     /// Being torn down; the ticket is that of the call that destroys it, none when its process is gone.
     Dying(Option<Ticket>),
 }

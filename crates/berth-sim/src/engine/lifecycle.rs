@@ -24,6 +24,7 @@ impl Engine {
     /// Waits for the context's work, then tears it down. Works on a broken context too.
     pub(super) fn destroy_context(&mut self, pid: u32, ticket: Ticket, id: u64) -> Answer {
         let context = self.owned(pid, id)?;
+        context.phase = Phase::Closing;
         let marks = context.ends();
         self.wait_for(id, ticket, marks, Then::Destroy)
     }
@@ -106,7 +107,7 @@ impl Engine {
                 gpu.driver.forget_waiting(id);
                 self.begin_teardown(id, None);
             }
-            Phase::Opening(_) | Phase::Finishing(_) | Phase::Ready => self.begin_teardown(id, None),
+            Phase::Opening(_) | Phase::Finishing(_) | Phase::Ready | Phase::Closing => self.begin_teardown(id, None),
         }
     }
 

@@ -36,7 +36,7 @@ impl Engine {
                     self.remove_context(id);
                     self.complete(pid, ticket, Reply::Error(cu::UNKNOWN));
                 }
-                Phase::Ready => self.break_context(id, cu::UNKNOWN),
+                Phase::Ready | Phase::Closing => self.break_context(id, cu::UNKNOWN),
                 Phase::Dying(_) => self.remove_context(id),
             }
             self.fail_operation(pid);

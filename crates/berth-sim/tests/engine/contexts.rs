@@ -2,7 +2,7 @@
 
 use berth_proto::sim::{Reply, Request, cu};
 
-use super::{MIB, MS, Rig, SECOND};
+use super::{MIB, MS, Rig, SECOND, input};
 
 const OWN: u64 = 518 * MIB;
 
@@ -72,6 +72,7 @@ fn destroyed_context_waits_for_its_kernel() {
     rig.launch(1, context, 0, 500, 100);
     let begin = rig.engine.now();
     let destroyed = rig.start(1, Request::ContextDestroy { context });
+    assert_eq!(rig.call(1, input(context, 1)), Reply::Error(cu::INVALID_CONTEXT), "it takes no more work");
     let (end, _) = rig.wait(destroyed);
     assert_eq!((end - begin) / MS, 630, "the kernel's 500 ms and 130 ms of teardown");
     assert_eq!(rig.call(1, Request::ContextSync { context }), Reply::Error(cu::INVALID_CONTEXT));
