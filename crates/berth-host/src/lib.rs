@@ -6,7 +6,9 @@
 
 pub mod clock;
 pub mod connector;
+pub mod docker;
 pub mod nvml;
+pub mod probes;
 pub mod procs;
 
 #[cfg(test)]

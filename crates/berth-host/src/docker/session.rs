@@ -1,0 +1,214 @@
+//! The conversation with the engine: connect, follow its events, describe containers; and again, when it breaks off.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use berth_model::{ContainerId, Event, Source, SourceStatus};
+use bollard::errors::Error as ApiError;
+use bollard::models::{ContainerInspectResponse, EventMessage};
+use bollard::query_parameters::{EventsOptions, EventsOptionsBuilder, InspectContainerOptions};
+use bollard::{API_DEFAULT_VERSION, Docker};
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::error::DockerError;
+use super::facts::from_inspect;
+use super::wanted::Wanted;
+use crate::clock;
+
+/// For one answer. Engines under load take long, and hang for single containers.
+const ANSWER_WITHIN_S: u64 = 10;
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+
+/// Before asking again about a container the engine failed to describe.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// What a container can do that matters here. A stop is seen by its processes' end; a pause changes no description.
+const ACTIONS: [&str; 3] = ["start", "rename", "destroy"];
+
+type Inspected = (ContainerId, Result<ContainerInspectResponse, ApiError>);
+
+/// Everything that outlasts one connection.
+pub struct Connection {
+    socket: PathBuf,
+    event_tx: Sender<Event>,
+    ask_rx: mpsc::Receiver<ContainerId>,
+    wanted: Wanted,
+    /// The engine failed to describe these, for another reason than that they are gone.
+    failed: BTreeSet<ContainerId>,
+    /// Events before this instant of the engine's clock have been seen, in nanoseconds since 1970.
+    seen_until_ns: i128,
+    told: Option<SourceStatus>,
+}
+
+/// How a stretch of talk ended.
+enum End {
+    /// Nobody asks any more: stop.
+    Asked,
+    Broken(DockerError),
+}
+
+impl Connection {
+    pub fn new(socket: &Path, event_tx: Sender<Event>, ask_rx: mpsc::Receiver<ContainerId>) -> Self {
+        let seen_until_ns = clock::anchor().wall.as_nanosecond();
+        let (wanted, failed) = (Wanted::default(), BTreeSet::new());
+        Self { socket: socket.to_owned(), event_tx, ask_rx, wanted, failed, seen_until_ns, told: None }
+    }
+
+    /// Runs until nobody can ask any more.
+    pub async fn keep_up(mut self) {
+        let mut delay = RETRY_FIRST;
+        loop {
+            let error = match connect(&self.socket).await {
+                Err(error) => error,
+                Ok(docker) => {
+                    delay = RETRY_FIRST;
+                    self.tell(SourceStatus::Up);
+                    match self.talk(&docker).await {
+                        End::Asked => return,
+                        End::Broken(error) => error,
+                    }
+                }
+            };
+            self.tell(SourceStatus::Down { reason: error.to_string() });
+            if !self.pause(delay).await {
+                return;
+            }
+            delay = (delay * 2).min(RETRY_LAST);
+        }
+    }
+
+    async fn talk(&mut self, docker: &Docker) -> End {
+        self.wanted.start_over();
+        let mut events = pin!(docker.events(Some(self.subscription())));
+        let mut requests = JoinSet::<Inspected>::new();
+        let mut ask_again_at = Instant::now();
+        loop {
+            while let Some(id) = self.wanted.next() {
+                requests.spawn(inspect(docker.clone(), id));
+            }
+            tokio::select! {
+                asked = self.ask_rx.recv() => match asked {
+                    Some(id) => self.wanted.ask(id),
+                    None => return End::Asked,
+                },
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.react(event),
+                    Some(Err(source)) => return End::Broken(self.refusal("tell its events", source)),
+                    None => return End::Broken(DockerError::StreamEnded { path: self.socket.clone() }),
+                },
+                Some(Ok(inspected)) = requests.join_next() => {
+                    self.answer(inspected);
+                    ask_again_at = Instant::now() + ASK_AGAIN_AFTER;
+                }
+                () = sleep_until(ask_again_at), if !self.failed.is_empty() => {
+                    std::mem::take(&mut self.failed).into_iter().for_each(|id| self.wanted.ask(id));
+                }
+            }
+        }
+    }
+
+    /// Takes questions while there is nobody to pass them on to; `false` if nobody asks any more.
+    async fn pause(&mut self, delay: Duration) -> bool {
+        let until = Instant::now() + delay;
+        loop {
+            tokio::select! {
+                asked = self.ask_rx.recv() => match asked {
+                    Some(id) => self.wanted.ask(id),
+                    None => return false,
+                },
+                () = sleep_until(until) => return true,
+            }
+        }
+    }
+
+    fn subscription(&self) -> EventsOptions {
+        let since = self.seen_until_ns;
+        let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let filters = HashMap::from([("type", strings(&["container"])), ("event", strings(&ACTIONS))]);
+        EventsOptionsBuilder::new()
+            .since(&format!("{}.{:09}", since / 1_000_000_000, since % 1_000_000_000))
+            .filters(&filters)
+            .build()
+    }
+
+    fn react(&mut self, event: EventMessage) {
+        if let Some(nanos) = event.time_nano {
+            self.seen_until_ns = self.seen_until_ns.max(i128::from(nanos) + 1);
+        }
+        let Some(id) = event.actor.and_then(|actor| actor.id).map(ContainerId) else { return };
+        match event.action.as_deref() {
+            Some("start") => {
+                self.send(Event::Stirred { source: Source::Docker, at: clock::now() });
+                self.wanted.ask(id);
+            }
+            Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
+            Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, (id, inspected): Inspected) {
+        if !self.wanted.done(&id) {
+            return;
+        }
+        match inspected {
+            Ok(inspected) => match from_inspect(inspected) {
+                Some(facts) => self.send(Event::Container(Box::new(facts))),
+                None => tracing::warn!(container = %id, "the engine described a container without an id"),
+            },
+            Err(ApiError::DockerResponseServerError { status_code: 404, .. }) => self.gone(id),
+            Err(error) => {
+                tracing::warn!(container = %id, %error, "the engine did not describe the container");
+                self.failed.insert(id);
+            }
+        }
+    }
+
+    fn gone(&mut self, id: ContainerId) {
+        self.wanted.forget(&id);
+        self.failed.remove(&id);
+        self.send(Event::ContainerGone { id });
+    }
+
+    /// Each change of status once.
+    fn tell(&mut self, status: SourceStatus) {
+        if self.told.as_ref() != Some(&status) {
+            self.told = Some(status.clone());
+            self.send(Event::Source { source: Source::Docker, status });
+        }
+    }
+
+    /// Nobody listens any more when the daemon stops; then nothing needs to be told.
+    fn send(&self, event: Event) {
+        let _ = self.event_tx.send(event);
+    }
+
+    fn refusal(&self, attempt: &'static str, source: ApiError) -> DockerError {
+        DockerError::Api { path: self.socket.clone(), attempt, source }
+    }
+}
+
+/// Connects; an engine that answers with its version is one that works.
+pub async fn connect(socket: &Path) -> Result<Docker, DockerError> {
+    let path = || socket.to_owned();
+    // The client library wraps what the system says beyond recognition, so the first try is made without it.
+    let reached = timeout(Duration::from_secs(ANSWER_WITHIN_S), tokio::net::UnixStream::connect(socket)).await;
+    let reached = reached.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    reached.map_err(|source| DockerError::connect(socket, source))?;
+    let api = |source| DockerError::Api { path: path(), attempt: "agree on a version", source };
+    let docker =
+        Docker::connect_with_unix(&socket.to_string_lossy(), ANSWER_WITHIN_S, API_DEFAULT_VERSION).map_err(api)?;
+    docker.negotiate_version().await.map_err(api)
+}
+
+async fn inspect(docker: Docker, id: ContainerId) -> Inspected {
+    let inspected = docker.inspect_container(&id.0, None::<InspectContainerOptions>).await;
+    (id, inspected)
+}

@@ -1,0 +1,416 @@
+//! Against a small engine of our own, which can fail on demand, and against a real one where there is one.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use berth_model::{Source, SourceStatus};
+
+use super::*;
+use crate::testing::{eventually, skip};
+
+const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+fn id(text: &str) -> ContainerId {
+    ContainerId(text.into())
+}
+
+// === a small engine ===
+
+/// Speaks as much of the engine's API as the source uses.
+struct FakeEngine {
+    socket: PathBuf,
+    state: Arc<Mutex<EngineState>>,
+    _dir: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct EngineState {
+    /// Names by id.
+    containers: HashMap<String, String>,
+    /// Everything that ever happened, with its time in nanoseconds.
+    past: Vec<(u64, String)>,
+    streams: Vec<UnixStream>,
+    requests: Vec<String>,
+    /// Answers every request with this.
+    refuses: Option<&'static str>,
+    /// Fails to describe containers this many times.
+    inspect_failures: u32,
+}
+
+impl FakeEngine {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Self { socket: dir.path().join("docker.sock"), state: Arc::default(), _dir: dir };
+        engine.listen();
+        engine
+    }
+
+    fn listen(&self) {
+        let listener = UnixListener::bind(&self.socket).unwrap();
+        let state = self.state.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                serve(stream, &state);
+            }
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut EngineState) -> T) -> T {
+        change(&mut self.state.lock().unwrap())
+    }
+
+    fn run(&self, id: &str, name: &str) {
+        self.change(|state| state.containers.insert(id.into(), name.into()));
+        self.happen("start", id);
+    }
+
+    fn rename(&self, id: &str, name: &str) {
+        self.change(|state| state.containers.insert(id.into(), name.into()));
+        self.happen("rename", id);
+    }
+
+    fn remove(&self, id: &str) {
+        self.change(|state| state.containers.remove(id));
+        self.happen("destroy", id);
+    }
+
+    fn happen(&self, action: &str, id: &str) {
+        self.change(|state| {
+            let at = u64::try_from(clock_ns()).unwrap();
+            let line = format!(
+                r#"{{"Type":"container","Action":"{action}","Actor":{{"ID":"{id}"}},"time":{},"timeNano":{at}}}"#,
+                at / 1_000_000_000
+            );
+            state.streams.retain_mut(|stream| writeln!(stream, "{line}").is_ok());
+            state.past.push((at, line));
+        });
+    }
+
+    fn cut(&self) {
+        self.change(|state| state.streams.clear());
+    }
+
+    fn listeners(&self) -> usize {
+        self.change(|state| state.streams.len())
+    }
+}
+
+fn clock_ns() -> i128 {
+    crate::clock::anchor().wall.as_nanosecond()
+}
+
+fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let Some(Ok(request)) = lines.next() else { return };
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut state = state.lock().unwrap();
+    state.requests.push(path.clone());
+    if let Some(status) = state.refuses {
+        return reply(&mut stream, status, r#"{"message":"not today"}"#);
+    }
+    if path.ends_with("/version") {
+        return reply(&mut stream, "200 OK", r#"{"Version":"20.10.24","ApiVersion":"1.41","MinAPIVersion":"1.12"}"#);
+    }
+    if let Some((_, query)) = path.split_once("/events?") {
+        let since = since(query);
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n");
+        for (_, line) in state.past.iter().filter(|(at, _)| *at >= since) {
+            let _ = writeln!(stream, "{line}");
+        }
+        return state.streams.push(stream);
+    }
+    let id = path.split_once("/containers/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
+    if state.inspect_failures > 0 {
+        state.inspect_failures -= 1;
+        return reply(&mut stream, "500 Internal Server Error", r#"{"message":"busy"}"#);
+    }
+    match state.containers.get(id) {
+        Some(name) => reply(
+            &mut stream,
+            "200 OK",
+            &format!(r#"{{"Id":"{id}","Name":"/{name}","Config":{{"Image":"img","Labels":{{"berth.owner":"ann"}}}}}}"#),
+        ),
+        None => reply(&mut stream, "404 Not Found", r#"{"message":"No such container"}"#),
+    }
+}
+
+fn since(query: &str) -> u64 {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("since=")).expect("a subscription says since when");
+    value.replace('.', "").parse().expect("seconds and nine digits")
+}
+
+fn reply(stream: &mut UnixStream, status: &str, body: &str) {
+    let length = body.len();
+    let _ = write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+}
+
+// === what is told ===
+
+struct Told(Receiver<Event>);
+
+impl Told {
+    fn next(&self) -> Event {
+        self.0.recv_timeout(Duration::from_secs(10)).expect("an event within ten seconds")
+    }
+
+    fn name(&self) -> (String, Option<String>) {
+        match self.next() {
+            Event::Container(facts) => (facts.name, facts.owner),
+            other => panic!("no description: {other:?}"),
+        }
+    }
+
+    fn up(&self) {
+        assert_eq!(self.next(), Event::Source { source: Source::Docker, status: SourceStatus::Up });
+    }
+
+    fn down(&self) -> String {
+        match self.next() {
+            Event::Source { source: Source::Docker, status: SourceStatus::Down { reason } } => reason,
+            other => panic!("not down: {other:?}"),
+        }
+    }
+
+    fn stirred(&self) {
+        let event = self.next();
+        assert!(matches!(event, Event::Stirred { source: Source::Docker, .. }), "{event:?}");
+    }
+}
+
+fn source(socket: &Path) -> (DockerSource, Told) {
+    let (event_tx, event_rx) = channel();
+    (DockerSource::start(socket, event_tx).unwrap(), Told(event_rx))
+}
+
+fn connected(engine: &FakeEngine) -> (DockerSource, Told) {
+    let (docker, told) = source(&engine.socket);
+    told.up();
+    eventually("the event stream is open", || engine.listeners() == 1);
+    (docker, told)
+}
+
+// === claims ===
+
+#[test]
+fn a_container_is_described_when_asked_about() {
+    let engine = FakeEngine::start();
+    engine.change(|state| state.containers.insert(A.into(), "trainer".into()));
+    let (docker, told) = connected(&engine);
+    assert!(docker.describe(id(A)));
+    assert_eq!(told.name(), ("trainer".into(), Some("ann".into())));
+}
+
+#[test]
+fn nothing_is_asked_about_containers_nobody_named() {
+    let engine = FakeEngine::start();
+    engine.change(|state| state.containers.insert(A.into(), "other".into()));
+    let (docker, told) = connected(&engine);
+    engine.rename(A, "renamed");
+    engine.remove(A);
+    assert!(docker.describe(id(B)));
+    assert_eq!(told.next(), Event::ContainerGone { id: id(B) }, "and nothing told of the other before");
+    let asked = engine.change(|state| state.requests.iter().filter(|path| path.contains("/containers/")).count());
+    assert_eq!(asked, 1);
+}
+
+#[test]
+fn a_container_that_is_removed_is_told_gone_whoever_notices_first() {
+    let engine = FakeEngine::start();
+    let (docker, told) = connected(&engine);
+    engine.run(A, "short");
+    told.stirred();
+    assert_eq!(told.name().0, "short");
+    engine.remove(A);
+    assert_eq!(told.next(), Event::ContainerGone { id: id(A) });
+    assert!(docker.describe(id(A)), "asked about in mid-sample, gone by then");
+    assert_eq!(told.next(), Event::ContainerGone { id: id(A) });
+}
+
+#[test]
+fn a_rename_is_followed() {
+    let engine = FakeEngine::start();
+    let (_docker, told) = connected(&engine);
+    engine.run(A, "before");
+    told.stirred();
+    assert_eq!(told.name().0, "before");
+    engine.rename(A, "after");
+    assert_eq!(told.name().0, "after");
+}
+
+#[test]
+fn what_happens_while_the_stream_is_cut_is_not_lost() {
+    let engine = FakeEngine::start();
+    let (_docker, told) = connected(&engine);
+    engine.run(A, "before");
+    told.stirred();
+    assert_eq!(told.name().0, "before");
+    engine.change(|state| state.refuses = Some("503 Service Unavailable"));
+    engine.cut();
+    assert!(told.down().contains("ended its event stream"));
+    assert!(told.down().contains("not today"), "the reason changed, and is told");
+    engine.rename(A, "after");
+    engine.run(B, "newcomer");
+    engine.change(|state| state.refuses = None);
+    told.up();
+    let mut names = Vec::new();
+    let mut starts = 0;
+    while names.len() < 2 {
+        match told.next() {
+            Event::Stirred { .. } => starts += 1,
+            Event::Container(facts) => names.push(facts.name),
+            other => panic!("{other:?}"),
+        }
+        names.dedup();
+    }
+    names.sort();
+    assert_eq!((names, starts), (vec!["after".into(), "newcomer".into()], 1), "the old start is not told again");
+}
+
+#[test]
+fn a_container_the_engine_fails_to_describe_is_asked_about_again() {
+    let engine = FakeEngine::start();
+    engine.change(|state| {
+        state.containers.insert(A.into(), "slow".into());
+        state.inspect_failures = 1;
+    });
+    let (docker, told) = connected(&engine);
+    assert!(docker.describe(id(A)));
+    assert_eq!(told.name().0, "slow");
+}
+
+#[test]
+fn an_engine_that_starts_later_is_found_and_answers_what_was_asked_before() {
+    let engine = FakeEngine::start();
+    fs::remove_file(&engine.socket).unwrap();
+    engine.change(|state| state.containers.insert(A.into(), "early".into()));
+    let (docker, told) = source(&engine.socket);
+    let reason = told.down();
+    assert!(reason.contains("no Docker socket at") && reason.contains("docker.socket"), "{reason}");
+    assert!(docker.describe(id(A)));
+    engine.listen();
+    told.up();
+    assert_eq!(told.name().0, "early");
+}
+
+#[test]
+fn a_socket_nobody_listens_on_is_told_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("docker.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(matches!(available(&socket), Err(DockerError::NobodyListens { .. })));
+    let (_docker, told) = source(&socket);
+    assert!(told.down().contains("nobody listens on"));
+}
+
+#[test]
+fn an_engine_that_answers_tells_its_version() {
+    let engine = FakeEngine::start();
+    assert_eq!(available(&engine.socket).unwrap(), Engine { version: Some("20.10.24".into()) });
+    engine.change(|state| state.refuses = Some("403 Forbidden"));
+    let error = available(&engine.socket).unwrap_err();
+    assert!(matches!(error, DockerError::Api { .. }) && error.to_string().contains("403"), "{error}");
+}
+
+/// Root may connect to anything, so the question is put by a child that gave up that privilege.
+#[test]
+fn a_socket_without_permission_is_told_as_such() {
+    const TEST: &str = "a_socket_without_permission_is_told_as_such";
+    if let Some(socket) = std::env::var_os("BERTH_TEST_DOCKER_CHILD") {
+        let socket = PathBuf::from(socket);
+        assert!(matches!(available(&socket), Err(DockerError::NoPermission { .. })));
+        let (_docker, told) = source(&socket);
+        let reason = told.down();
+        assert!(reason.contains("not permitted") && reason.contains("as root"), "{reason}");
+        return;
+    }
+    let engine = FakeEngine::start();
+    fs::set_permissions(&engine.socket, fs::Permissions::from_mode(0o000)).unwrap();
+    let mut child = Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        child.arg("--bounding-set=-dac_override,-dac_read_search");
+    }
+    let status = child
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("docker::tests::{TEST}"), "--nocapture"])
+        .env("BERTH_TEST_DOCKER_CHILD", &engine.socket)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+// === a real engine ===
+
+struct RealContainer {
+    host: String,
+    name: String,
+}
+
+impl RealContainer {
+    fn docker(&self, args: &[&str]) -> String {
+        let output = Command::new("docker").args(["-H", &self.host]).args(args).output().unwrap();
+        assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for RealContainer {
+    fn drop(&mut self) {
+        let _ = Command::new("docker").args(["-H", &self.host, "rm", "-f", &self.name]).output();
+    }
+}
+
+#[test]
+fn a_real_engine_s_container_is_followed_through_its_life() {
+    const TEST: &str = "a_real_engine_s_container_is_followed_through_its_life";
+    let (Ok(host), Ok(image)) = (std::env::var("BERTH_TEST_DOCKER"), std::env::var("BERTH_TEST_IMAGE")) else {
+        return skip(TEST, "BERTH_TEST_DOCKER and BERTH_TEST_IMAGE name no engine and image (make test sets them)");
+    };
+    let socket = PathBuf::from(host.strip_prefix("unix://").expect("a unix:// address"));
+    assert!(available(&socket).unwrap().version.is_some());
+    let (docker, told) = source(&socket);
+    told.up();
+    let pid = std::process::id();
+    let container = RealContainer { host, name: format!("berth-host-test-{pid}") };
+    let run = ["run", "-d", "--network", "none", "--label", "berth.owner=ann", "--name", &container.name, &image];
+    let created = id(&container.docker(&[&run[..], &["sleep", "600"]].concat()));
+    let facts = of(&told, &created);
+    assert_eq!((facts.name.as_str(), facts.owner.as_deref()), (container.name.as_str(), Some("ann")));
+    assert_eq!(facts.image, image);
+    assert!(facts.started_at.is_some());
+
+    assert!(docker.describe(created.clone()));
+    assert_eq!(of(&told, &created), facts);
+
+    let renamed = format!("{}-renamed", container.name);
+    container.docker(&["rename", &container.name, &renamed]);
+    assert_eq!(of(&told, &created).name, renamed);
+
+    container.docker(&["kill", &renamed]);
+    container.docker(&["rm", &renamed]);
+    while told.next() != (Event::ContainerGone { id: created.clone() }) {}
+}
+
+/// Other tests may use the engine too: their containers are passed over.
+fn of(told: &Told, id: &ContainerId) -> berth_model::ContainerFacts {
+    loop {
+        match told.next() {
+            Event::Container(facts) if facts.id == *id => return *facts,
+            Event::ContainerGone { id: gone } => assert_ne!(gone, *id),
+            Event::Source { status, .. } => panic!("the engine went away: {status:?}"),
+            _ => {}
+        }
+    }
+}
