@@ -47,8 +47,9 @@ fetch_promtool() {
 
 build_cargo_deny() {
     [ "$(cargo-deny --version 2>/dev/null)" = "cargo-deny $CARGO_DENY_VERSION" ] && return
-    say "building cargo-deny $CARGO_DENY_VERSION into .tools/ (a few minutes, once): it judges licences and sources of dependencies"
-    cargo install --quiet --locked --version "$CARGO_DENY_VERSION" --root "$TOOLS" cargo-deny
+    say "building cargo-deny $CARGO_DENY_VERSION into .tools/ (a minute or more, once): it judges licences and sources of dependencies"
+    # Unoptimised: it runs for a second and would take twice as long to build.
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --version "$CARGO_DENY_VERSION" --root "$TOOLS" cargo-deny
 }
 
 need_build_tools
