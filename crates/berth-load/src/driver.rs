@@ -116,11 +116,6 @@ impl<'d, D: Driver> Held<'d, D> {
         }
     }
 
-    /// Forgets everything without giving it back, as a process does that dies.
-    pub fn leak(&mut self) {
-        std::mem::forget(std::mem::replace(self, Self::new(self.driver)));
-    }
-
     /// Streams, kernel, then the context; the first error ends it and the rest is left to the context's destruction.
     pub fn destroy(&mut self) -> Result<(), CallError> {
         for stream in self.streams.drain(..) {
