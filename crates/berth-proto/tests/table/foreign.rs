@@ -1,0 +1,170 @@
+//! The table as programs in other languages see it: the C header, the C example, the Python example.
+
+use std::fmt::Write;
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use berth_proto::table::{RawHeader, RawRow, Row, State, Tenant, Writer, flag, header_flag, monotonic_ns};
+
+use crate::support::{Other, directory, eventually, path_in, row_of, stamp};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn compile(source: &Path, program: &Path) {
+    let output = Command::new("cc")
+        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
+        .arg(repository().join("include"))
+        .args(["-o".as_ref(), program.as_os_str(), source.as_os_str()])
+        .output()
+        .expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A line of C that prints a field, and the line that Rust expects.
+macro_rules! fields {
+    ($c:literal, $rust:ty: $($field:ident)*) => {
+        vec![$((
+            format!("    printf(\"{0}.{1} %zu\\n\", offsetof(struct {0}, {1}));\n", $c, stringify!($field)),
+            format!("{}.{} {}\n", $c, stringify!($field), offset_of!($rust, $field)),
+        )),*, (
+            format!("    printf(\"{0} %zu\\n\", sizeof(struct {0}));\n", $c),
+            format!("{} {}\n", $c, size_of::<$rust>()),
+        )]
+    };
+}
+
+macro_rules! values {
+    ($($c:literal = $rust:expr;)*) => {
+        vec![$((
+            format!("    printf(\"{0} %u\\n\", (unsigned){0});\n", $c),
+            format!("{} {}\n", $c, $rust),
+        )),*]
+    };
+}
+
+fn layout() -> Vec<(String, String)> {
+    let header = fields!("berth_table_header", RawHeader:
+        magic version_major version_minor header_bytes row_bytes row_capacity writer_pid flags writer_start_ticks
+        boot_id_hash writer_pid_namespace created_mono_ns sequence heartbeat_mono_ns closed heartbeat_interval_ns
+        reserved_words row_count rows_left_out updated_mono_ns updated_wall_ns reserved);
+    let row = fields!("berth_table_row", RawRow:
+        flags tenant_kind runtime state core_pct gpu_index pid_count memory_bytes task_id task_started_mono_ns
+        task_started_wall_ns uid process_kinds pids container_id name owner gpu_uuid reserved);
+    let codes = values! {
+        "BERTH_TABLE_VERSION_MAJOR" = berth_proto::table::VERSION_MAJOR;
+        "BERTH_TABLE_VERSION_MINOR" = berth_proto::table::VERSION_MINOR;
+        "BERTH_TABLE_HAS_START_TICKS" = header_flag::START_TICKS;
+        "BERTH_TABLE_HAS_BOOT_ID" = header_flag::BOOT_ID;
+        "BERTH_TABLE_HAS_PID_NAMESPACE" = header_flag::PID_NAMESPACE;
+        "BERTH_ROW_HAS_CONTAINER_ID" = flag::CONTAINER_ID;
+        "BERTH_ROW_HAS_OWNER" = flag::OWNER;
+        "BERTH_ROW_HAS_GPU_INDEX" = flag::GPU_INDEX;
+        "BERTH_ROW_HAS_GPU_UUID" = flag::GPU_UUID;
+        "BERTH_ROW_HAS_MEMORY" = flag::MEMORY;
+        "BERTH_ROW_HAS_CORE_PCT" = flag::CORE_PCT;
+        "BERTH_ROW_HAS_TASK_ID" = flag::TASK_ID;
+        "BERTH_ROW_HAS_TASK_STARTED" = flag::TASK_STARTED;
+        "BERTH_ROW_HAS_UID" = flag::UID;
+        "BERTH_ROW_TEXT_CUT" = flag::TEXT_CUT;
+        "BERTH_STATE_OPENING" = State::Opening as u8;
+        "BERTH_STATE_LOADED" = State::Loaded as u8;
+        "BERTH_STATE_COMPUTING" = State::Computing as u8;
+        "BERTH_STATE_IDLE" = State::Idle as u8;
+        "BERTH_STATE_LOST" = State::Lost as u8;
+    };
+    [header, row, codes].concat()
+}
+
+#[test]
+fn the_c_header_has_every_field_and_code_where_rust_has_it() {
+    let directory = directory();
+    let (mut program, mut expected) = (String::from("#include <stdio.h>\n#include \"berth_table.h\"\n"), String::new());
+    program.push_str("int main(void) {\n");
+    for (c, rust) in layout() {
+        program.push_str(&c);
+        expected.push_str(&rust);
+    }
+    program.push_str("    return 0;\n}\n");
+    let (source, binary) = (directory.path().join("offsets.c"), directory.path().join("offsets"));
+    std::fs::write(&source, program).unwrap();
+    compile(&source, &binary);
+    assert_eq!(text(&Command::new(binary).output().unwrap().stdout), expected);
+}
+
+/// One row with everything known, one with nothing, one whose name fills its field.
+fn publish_examples(path: &Path) -> Writer {
+    let mut writer = Writer::create(path, 8).unwrap();
+    let full = Row { gpu_index: Some(1), memory_bytes: Some(3 << 30), core_pct: Some(42), ..row_of(1) };
+    let bare = Row { tenant: Tenant::User { uid: Some(1000) }, name: "grün".into(), ..Row::default() };
+    let long = Row { name: "x".repeat(64), gpu_uuid: Some("GPU-1".into()), ..Row::default() };
+    writer.publish(&[full, bare, long], stamp(monotonic_ns())).unwrap();
+    writer
+}
+
+fn expected(columns: impl Fn(&str, &str, &str, &str) -> String) -> String {
+    let mut lines = String::new();
+    let name = format!("name-{:040}", 1);
+    for (gpu, memory, rest, name) in
+        [("1", "3072", "42\tcomputing", name.as_str()), ("-", "-", "-\t-", "grün"), ("-", "-", "-\t-", &"x".repeat(64))]
+    {
+        writeln!(lines, "{}", columns(gpu, memory, rest, name)).unwrap();
+    }
+    lines
+}
+
+fn c_example(directory: &Path) -> PathBuf {
+    let program = directory.join("read");
+    compile(&repository().join("examples/table/read.c"), &program);
+    program
+}
+
+#[test]
+fn the_c_example_prints_the_table() {
+    let directory = directory();
+    let program = c_example(directory.path());
+    let run = |path: &Path| Command::new(&program).arg(path).output().unwrap();
+    let writer = publish_examples(&path_in(&directory));
+    let output = run(&path_in(&directory));
+    assert_eq!(text(&output.stdout), expected(|gpu, memory, rest, name| format!("{gpu}\t{memory}\t{rest}\t{name}")));
+    assert_eq!(text(&output.stderr), "");
+    drop(writer);
+    assert_eq!(text(&run(&path_in(&directory)).stderr), "the writer has left\n");
+    assert!(text(&run(&program).stderr).contains("is no task table"));
+}
+
+#[test]
+fn the_c_example_never_prints_a_torn_table() {
+    let directory = directory();
+    let program = c_example(directory.path());
+    let _writer = Other::start("publishes_until_killed", &path_in(&directory));
+    eventually("table", || path_in(&directory).exists().then_some(()));
+    for _ in 0..200 {
+        let Output { stdout, status, .. } = Command::new(&program).arg(path_in(&directory)).output().unwrap();
+        if !status.success() {
+            continue; // the writer was off the processor while writing
+        }
+        let names: Vec<_> = text(&stdout).lines().map(|line| line.rsplit('\t').next().unwrap().to_owned()).collect();
+        assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
+    }
+}
+
+#[test]
+fn the_python_example_prints_the_table() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3 on this machine");
+        return;
+    }
+    let directory = directory();
+    let _writer = publish_examples(&path_in(&directory));
+    let script = repository().join("examples/table/read.py");
+    let output = Command::new("python3").arg(script).arg(path_in(&directory)).output().unwrap();
+    assert_eq!(text(&output.stdout), expected(|gpu, memory, _, name| format!("{gpu}\t{memory}\t{name}")));
+    assert_eq!(text(&output.stderr), "");
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""Prints berth's task table: GPU, memory in MiB, name. Layout: docs/task-table.md."""
+import mmap, struct, sys
+
+with open(sys.argv[1] if len(sys.argv) > 1 else "/run/berth/tasks", "rb") as file:
+    table = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+magic, major, header_bytes, row_bytes = struct.unpack_from("<8sH2xII", table)
+assert (magic, major) == (b"BERTHTBL", 1), f"no task table of version 1: {magic} {major}"
+for _ in range(1000):  # odd, or not the same afterwards: it was being written
+    sequence, copy = table.cast("Q")[8], bytes(table)
+    if sequence % 2 == 0 and table.cast("Q")[8] == sequence: break
+else: sys.exit("the table is being written, or its writer died there")
+for at in range(header_bytes, header_bytes + row_bytes * struct.unpack_from("<I", copy, 128)[0], row_bytes):
+    flags, gpu, memory, name = struct.unpack_from("<I4xI4xQ176x64s", copy, at)
+    gpu, memory = gpu if flags & 4 else "-", memory >> 20 if flags & 16 else "-"
+    print(gpu, memory, name.rstrip(b"\0").decode(), sep="\t")
