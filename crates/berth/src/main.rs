@@ -1,1 +1,42 @@
-fn main() {}
+//! The one binary. Reads the command line, runs one command, turns its result into an exit code.
+//!
+//! Exit codes: 0 done; 1 it failed, or `berth doctor` found that observing is not possible; 2 the command line or the
+//! settings are wrong. `berth load` has codes of its own, see its help.
+
+mod cli;
+mod columns;
+mod commands;
+mod engine;
+mod live;
+mod logging;
+mod manual;
+mod out;
+mod settings;
+mod table;
+#[cfg(test)]
+mod testing;
+mod tui;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::Cli;
+use out::Stdout;
+use settings::SettingsError;
+
+const FAILED: u8 = 1;
+const WRONG_INPUT: u8 = 2;
+
+fn main() -> ExitCode {
+    match commands::run(Cli::parse()) {
+        Ok(code) => code,
+        // The reader has gone, as in `berth ps | head -1`: nothing is left to do, and nothing went wrong.
+        Err(error) if Stdout::is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("berth: {error:#}");
+            ExitCode::from(if error.is::<SettingsError>() { WRONG_INPUT } else { FAILED })
+        }
+    }
+}

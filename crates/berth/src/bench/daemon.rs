@@ -1,0 +1,92 @@
+//! A daemon in a process of its own, so that what it costs can be told from what the measurement costs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use berth_api::Client;
+use berth_model::Settings;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+/// What a process has used so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Daemon {
+    /// Starts a daemon with these settings; files go to `dir`. Returns when it answers.
+    pub fn start(settings: &Settings, dir: &Path) -> anyhow::Result<Self> {
+        let (config, log) = (dir.join("berth.toml"), dir.join("daemon.log"));
+        fs::write(&config, toml::to_string(settings)?)?;
+        let output = File::create(&log)?;
+        let child = Command::new(std::env::current_exe()?)
+            .arg("--config")
+            .arg(&config)
+            .arg("daemon")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .context("starting the daemon")?;
+        let mut daemon = Self { child, socket: settings.api.socket.clone() };
+        let client = daemon.client();
+        let deadline = Instant::now() + READY_WITHIN;
+        while crate::live::ask::<berth_model::Snapshot>(&client, berth_api::paths::SNAPSHOT)?.is_err() {
+            if let Some(status) = daemon.child.try_wait()? {
+                bail!("the daemon ended ({status}): {}", fs::read_to_string(&log)?.trim());
+            }
+            if Instant::now() > deadline {
+                bail!("the daemon does not answer; its log: {}", fs::read_to_string(&log)?.trim());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(daemon)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.socket)
+    }
+
+    /// CPU time of all its threads, in nanoseconds where the kernel counts them so.
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        let mut nanos = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat")).context("reading CPU time")?;
+            nanos += text.split_whitespace().next().context("empty schedstat")?.parse::<u64>()?;
+        }
+        Ok(Usage { at: Instant::now(), cpu: Duration::from_nanos(nanos) })
+    }
+
+    /// Percent of one core used since `earlier`.
+    pub fn cpu_pct_since(&self, earlier: Usage) -> anyhow::Result<f64> {
+        let now = self.usage()?;
+        Ok(100.0 * now.cpu.saturating_sub(earlier.cpu).as_secs_f64() / (now.at - earlier.at).as_secs_f64())
+    }
+
+    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}

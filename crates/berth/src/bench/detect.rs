@@ -1,0 +1,350 @@
+//! `berth bench detect`: the monitor against the workload's own clock.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use berth_host::clock;
+use berth_load::{Event as LoadEvent, Line};
+use berth_model::settings::Mode;
+use berth_model::{Bytes, Moment, Settings, Snapshot, Span};
+
+use super::daemon::Daemon;
+use super::quantiles::{Quantiles, median};
+use super::report::{Cost, CurvePoint, Detection, Machine, PAPER_ERROR_MS, Report, Slowdown, Workload};
+use super::seen::{self, Listener, What, instants, pair};
+use super::truth::{self, End, Stay};
+use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
+
+/// What to measure, and on what.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub containers: u32,
+    pub rounds: u32,
+    pub size: u32,
+    pub gpu: GpuChoice,
+    pub ground: GroundChoice,
+    pub docker_socket: PathBuf,
+    pub parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Error of every moment, with event sources and by NVML alone
+    Detection,
+    /// NVML alone at fixed intervals: latency against CPU
+    Curve,
+    /// CPU and memory of the monitor at 1, 5 and 20 tenants
+    Cost,
+    /// Slowdown of the tenants by being watched
+    Slowdown,
+}
+
+const CURVE_MS: [u64; 6] = [5, 10, 20, 50, 100, 200];
+const COST_CONTAINERS: [u32; 3] = [1, 5, 20];
+const COST_WINDOW: Duration = Duration::from_secs(10);
+const SLOWDOWN_PAIRS: usize = 10;
+const SLOWDOWN_LAUNCHES: u32 = 4_000;
+/// Small enough that the launch is most of the work.
+const SLOWDOWN_SIZE: u32 = 128;
+/// A round of one container can take no longer than this; then the measurement gives up.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Which sources a daemon may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    Events,
+    Nvml,
+}
+
+impl Sources {
+    fn name(self) -> &'static str {
+        match self {
+            Sources::Events => "events",
+            Sources::Nvml => "nvml",
+        }
+    }
+
+    fn apply(self, settings: &mut Settings) {
+        if self == Sources::Nvml {
+            settings.probes.mode = Mode::Off;
+            settings.processes.connector = Mode::Off;
+            settings.docker.mode = Mode::Off;
+        } else {
+            settings.probes.mode = Mode::Required;
+        }
+    }
+}
+
+/// Measures; `say` is told what is going on.
+pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    if plan.ground == GroundChoice::Process {
+        bail!("bare processes of one user are one tenant: choose docker or cgroup, so that tenants can be told apart");
+    }
+    let mut stage = Stage::open("berth-bench", &plan.gpu, plan.ground, &plan.docker_socket)?;
+    say(&format!("tenants are {}", stage.ground()));
+    let mut bench = Bench { plan, stage: &mut stage, say, launched: 0 };
+    let mut report = Report {
+        berth: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: bench.machine()?,
+        workload: Workload { containers: plan.containers, processes_each: plan.rounds, matrix_size: plan.size },
+        detection: Vec::new(),
+        nvml_curve: Vec::new(),
+        cost: Vec::new(),
+        slowdown: None,
+        paper_error_ms: PAPER_ERROR_MS,
+        goals: Vec::new(),
+    };
+    if plan.parts.contains(&Part::Detection) {
+        report.detection.extend(bench.detection(Sources::Events)?);
+        report.detection.extend(bench.detection(Sources::Nvml)?);
+    }
+    if plan.parts.contains(&Part::Curve) {
+        report.nvml_curve = CURVE_MS.iter().map(|ms| bench.curve_point(*ms)).collect::<anyhow::Result<_>>()?;
+    }
+    if plan.parts.contains(&Part::Cost) {
+        for sources in [Sources::Events, Sources::Nvml] {
+            report.cost.extend(bench.cost(sources)?);
+        }
+    }
+    if plan.parts.contains(&Part::Slowdown) {
+        report.slowdown = Some(bench.slowdown()?);
+    }
+    report.judge();
+    Ok(report)
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    stage: &'a mut Stage,
+    say: &'a dyn Fn(&str),
+    launched: u32,
+}
+
+/// All that was seen and all that was true of one measurement.
+struct Outcome {
+    stays: Vec<(Tenant, Vec<Stay>)>,
+    reports: Vec<seen::Report>,
+}
+
+impl Bench<'_> {
+    fn daemon(&self, sources: Sources, interval_ms: Option<u64>) -> anyhow::Result<Daemon> {
+        let mut settings = self.stage.settings();
+        sources.apply(&mut settings);
+        if let Some(ms) = interval_ms {
+            let every = Span::from_millis(ms);
+            let monitor = &mut settings.monitor;
+            (monitor.fast_interval, monitor.interval, monitor.probed_interval) = (every, every, every);
+        }
+        Daemon::start(&settings, self.stage.dir())
+    }
+
+    fn machine(&self) -> anyhow::Result<Machine> {
+        let snapshot: Snapshot = crate::engine::sample_once(&self.stage.settings())?;
+        let gpu = snapshot.gpus.first().context("no GPU answers")?;
+        let simulated = matches!(self.plan.gpu, GpuChoice::Sim { .. });
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Ok(Machine {
+            gpu: if simulated { format!("{} (simulated)", gpu.name) } else { gpu.name.clone() },
+            simulated,
+            kernel: kernel.trim().to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            tenants: self.stage.ground().to_owned(),
+            started_at: clock::anchor().wall.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        })
+    }
+
+    fn launch(&mut self, rounds: u32, gap_ms: u32) -> anyhow::Result<Tenant> {
+        self.launched += 1;
+        let args = [
+            "bench",
+            "tenant",
+            "--rounds",
+            &rounds.to_string(),
+            "--size",
+            &self.plan.size.to_string(),
+            "--gap-ms",
+            &gap_ms.to_string(),
+            "--seed",
+            &self.launched.to_string(),
+        ];
+        let launch = Launch {
+            name: format!("t{}", self.launched),
+            owner: None,
+            args: args.into_iter().map(str::to_owned).collect(),
+        };
+        self.stage.launch(&launch)
+    }
+
+    /// Runs the papers' workload under a daemon and gathers both sides of the story.
+    fn observe(&mut self, daemon: &Daemon, containers: u32, rounds: u32) -> anyhow::Result<Outcome> {
+        let listener = Listener::start(daemon.client())?;
+        let tenants = (0..containers).map(|_| self.launch(rounds, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
+        let stays = self.finish(tenants)?;
+        // Whatever is still to be told of the last exits is told within a look or two.
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(Outcome { stays, reports: listener.take() })
+    }
+
+    /// Waits for the tenants and reads their truth.
+    fn finish(&mut self, tenants: Vec<Tenant>) -> anyhow::Result<Vec<(Tenant, Vec<Stay>)>> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut stays = Vec::new();
+        for tenant in tenants {
+            match self.stage.wait(&tenant, || Instant::now() > deadline)? {
+                Some(0) => {}
+                Some(code) => bail!("tenant {} failed with {code}", tenant.name()),
+                None => bail!("tenant {} did not end within {} s", tenant.name(), PATIENCE.as_secs()),
+            }
+            let truth = truth::read(&tenant.lines)?;
+            self.stage.end(&tenant)?;
+            stays.push((tenant, truth));
+        }
+        Ok(stays)
+    }
+
+    fn detection(&mut self, sources: Sources) -> anyhow::Result<Vec<Detection>> {
+        let Plan { containers, rounds, .. } = *self.plan;
+        (self.say)(&format!("detection by {}: {containers} tenants, {rounds} processes each", sources.name()));
+        let daemon = self.daemon(sources, None)?;
+        let outcome = self.observe(&daemon, containers, rounds)?;
+        let name = sources.name();
+        let mut rows = Vec::new();
+        for (instant, moment) in [
+            ("device-open", Moment::DeviceOpen),
+            ("context-ready", Moment::ContextReady),
+            ("first-allocation", Moment::FirstAllocation),
+            ("first-launch", Moment::FirstLaunch),
+        ] {
+            let what = if sources == Sources::Events { What::Moment(moment) } else { What::TaskStarted };
+            rows.push(outcome.row(name, instant, what, |stays| instants(stays, moment)));
+        }
+        rows.push(outcome.row(name, "end-destroyed", What::TaskEnded, |stays| ends(stays, is_destroyed)));
+        rows.push(outcome.row(name, "end-exited", What::TaskEnded, |stays| ends(stays, |end| !is_destroyed(end))));
+        Ok(rows)
+    }
+
+    fn curve_point(&mut self, interval_ms: u64) -> anyhow::Result<CurvePoint> {
+        (self.say)(&format!("NVML alone every {interval_ms} ms"));
+        let daemon = self.daemon(Sources::Nvml, Some(interval_ms))?;
+        let before = daemon.usage()?;
+        let containers = self.plan.containers.min(5);
+        let outcome = self.observe(&daemon, containers, self.plan.rounds.min(3))?;
+        let start = outcome.row("nvml", "start", What::TaskStarted, |stays| instants(stays, Moment::ContextReady));
+        let end = outcome.row("nvml", "end", What::TaskEnded, |stays| ends(stays, is_destroyed));
+        let cpu_pct = daemon.cpu_pct_since(before)?;
+        Ok(CurvePoint { interval_ms, cpu_pct, start_error_ms: start.error_ms, end_error_ms: end.error_ms })
+    }
+
+    fn cost(&mut self, sources: Sources) -> anyhow::Result<Vec<Cost>> {
+        let mut costs = Vec::new();
+        for containers in COST_CONTAINERS {
+            (self.say)(&format!("cost of watching {containers} tenants by {}", sources.name()));
+            let daemon = self.daemon(sources, None)?;
+            let tenants = (0..containers).map(|_| self.launch(1_000, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
+            let before = daemon.usage()?;
+            std::thread::sleep(COST_WINDOW);
+            let cpu_pct = daemon.cpu_pct_since(before)?;
+            let resident_bytes = Bytes(daemon.resident_bytes()?);
+            costs.push(Cost { sources: sources.name(), containers, cpu_pct, resident_bytes });
+            for tenant in &tenants {
+                self.stage.end(tenant)?;
+            }
+        }
+        Ok(costs)
+    }
+
+    fn slowdown(&mut self) -> anyhow::Result<Slowdown> {
+        (self.say)(&format!("slowdown: {SLOWDOWN_PAIRS} pairs of {SLOWDOWN_LAUNCHES} launches"));
+        let (mut watched, mut unwatched) = (Vec::new(), Vec::new());
+        for pair in 0..SLOWDOWN_PAIRS {
+            // Alternate which side goes first, so that drift of the machine falls on both.
+            for is_watched in [pair % 2 == 0, pair % 2 != 0] {
+                let daemon = if is_watched { Some(self.daemon(Sources::Events, None)?) } else { None };
+                let seconds = self.launch_heavy_run()?;
+                drop(daemon);
+                if is_watched { watched.push(seconds) } else { unwatched.push(seconds) }
+            }
+        }
+        let even: Vec<f64> = unwatched.iter().step_by(2).copied().collect();
+        let odd: Vec<f64> = unwatched.iter().skip(1).step_by(2).copied().collect();
+        let middle = |values: &[f64]| median(values).context("no run was measured");
+        let (watched_s, unwatched_s) = (middle(&watched)?, middle(&unwatched)?);
+        Ok(Slowdown {
+            pairs: SLOWDOWN_PAIRS,
+            launches_per_run: SLOWDOWN_LAUNCHES,
+            unwatched_s,
+            watched_s,
+            ratio: watched_s / unwatched_s,
+            noise_ratio: middle(&even)? / middle(&odd)?,
+        })
+    }
+
+    /// Seconds a tenant needs for its kernels when launching is most of the work.
+    fn launch_heavy_run(&mut self) -> anyhow::Result<f64> {
+        self.launched += 1;
+        let (size, repeats) = (SLOWDOWN_SIZE.to_string(), SLOWDOWN_LAUNCHES.to_string());
+        let args = ["load", "--size", &size, "--repeats", &repeats];
+        let launch =
+            Launch { name: format!("t{}", self.launched), owner: None, args: args.into_iter().map(str::to_owned).collect() };
+        let tenant = self.stage.launch(&launch)?;
+        let deadline = Instant::now() + PATIENCE;
+        let code = self.stage.wait(&tenant, || Instant::now() > deadline)?;
+        let lines = std::fs::read_to_string(&tenant.lines)?;
+        self.stage.end(&tenant)?;
+        let last = lines.lines().last().context("the workload wrote nothing")?;
+        match serde_json::from_str::<Line>(last)?.event {
+            LoadEvent::Summary(summary) if code == Some(0) => {
+                summary.tasks.first().and_then(|task| task.kernel_s).context("no kernel was measured")
+            }
+            _ => bail!("the workload failed with {code:?}: {last}"),
+        }
+    }
+}
+
+fn is_destroyed(end: &End) -> bool {
+    matches!(end, End::Destroyed { .. })
+}
+
+fn ends(stays: &[Stay], of_kind: impl Fn(&End) -> bool) -> Vec<u64> {
+    stays.iter().filter_map(|stay| stay.end).filter(of_kind).map(End::at).collect()
+}
+
+impl Outcome {
+    fn row(
+        &self,
+        sources: &'static str,
+        instant: &'static str,
+        what: What,
+        truth_of: impl Fn(&[Stay]) -> Vec<u64>,
+    ) -> Detection {
+        let (mut errors, mut told_after, mut missed) = (Vec::new(), Vec::new(), 0);
+        for (tenant, stays) in &self.stays {
+            let Some(key) = tenant.key() else { continue };
+            let truth = truth_of(stays);
+            for (at, report) in truth.iter().zip(pair(&self.reports, key, what, &truth)) {
+                match report {
+                    Some(report) => {
+                        errors.push(millis_after(report.at.0, *at));
+                        told_after.push(millis_after(report.heard.0, *at));
+                    }
+                    None => missed += 1,
+                }
+            }
+        }
+        Detection {
+            sources,
+            instant,
+            seen: errors.len(),
+            missed,
+            error_ms: Quantiles::of(&errors),
+            told_after_ms: Quantiles::of(&told_after),
+        }
+    }
+}
+
+/// Signed: a date before the true instant is negative.
+#[expect(clippy::cast_precision_loss, reason = "differences of a few seconds")]
+fn millis_after(later: u64, earlier: u64) -> f64 {
+    (i128::from(later) - i128::from(earlier)) as f64 / 1e6
+}

@@ -1,0 +1,12 @@
+//! Measurements a person can repeat: each prints a table, or everything as JSON.
+//!
+//! `detect` judges the monitor by the workload's own clock: how well each moment is dated, how soon it is told, what
+//! watching costs the host, and what it costs the tenants.
+
+pub mod daemon;
+pub mod detect;
+pub mod quantiles;
+pub mod report;
+pub mod seen;
+pub mod tenant;
+pub mod truth;

@@ -1,0 +1,170 @@
+//! What `berth bench detect` found, as JSON and as tables.
+
+use std::fmt::Write as _;
+
+use berth_model::Bytes;
+use serde::Serialize;
+
+use super::quantiles::Quantiles;
+
+/// Start and end as the papers' monitor saw them, later than the task's own timers, in milliseconds (paper 2, Table 2).
+pub const PAPER_ERROR_MS: f64 = 220.0;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub berth: String,
+    pub machine: Machine,
+    pub workload: Workload,
+    pub detection: Vec<Detection>,
+    pub nvml_curve: Vec<CurvePoint>,
+    pub cost: Vec<Cost>,
+    pub slowdown: Option<Slowdown>,
+    pub paper_error_ms: f64,
+    pub goals: Vec<Goal>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    pub gpu: String,
+    pub simulated: bool,
+    pub kernel: String,
+    pub cpus: usize,
+    /// What the tenants were.
+    pub tenants: String,
+    pub started_at: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Workload {
+    pub containers: u32,
+    pub processes_each: u32,
+    pub matrix_size: u32,
+}
+
+/// How well one kind of instant was seen.
+#[derive(Debug, Clone, Serialize)]
+pub struct Detection {
+    /// `events` (probes, pidfds, and NVML to confirm) or `nvml` (looking only; pidfds for exits).
+    pub sources: &'static str,
+    pub instant: &'static str,
+    pub seen: usize,
+    pub missed: usize,
+    /// The monitor's date minus the true one.
+    pub error_ms: Option<Quantiles>,
+    /// From the true instant until a follower of the event stream was told.
+    pub told_after_ms: Option<Quantiles>,
+}
+
+/// NVML alone at one fixed interval.
+#[derive(Debug, Clone, Serialize)]
+pub struct CurvePoint {
+    pub interval_ms: u64,
+    pub cpu_pct: f64,
+    /// First look that lists the process, against context-ready.
+    pub start_error_ms: Option<Quantiles>,
+    pub end_error_ms: Option<Quantiles>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Cost {
+    pub sources: &'static str,
+    pub containers: u32,
+    /// Of one core.
+    pub cpu_pct: f64,
+    pub resident_bytes: Bytes,
+}
+
+/// Tenants that launch small kernels as fast as they can, alternately watched and not.
+#[derive(Debug, Clone, Serialize)]
+pub struct Slowdown {
+    pub pairs: usize,
+    pub launches_per_run: u32,
+    pub unwatched_s: f64,
+    pub watched_s: f64,
+    /// Median of watched over median of unwatched; 1 is no slowdown.
+    pub ratio: f64,
+    /// The same for two halves of the unwatched runs: what this measurement cannot tell apart.
+    pub noise_ratio: f64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Goal {
+    pub name: &'static str,
+    pub goal: String,
+    pub reached: String,
+    pub met: bool,
+}
+
+impl Report {
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let Workload { containers, processes_each, matrix_size } = self.workload;
+        writeln!(out, "{} · {} · {} CPUs · Linux {}", self.machine.gpu, self.machine.tenants, self.machine.cpus, self.machine.kernel)?;
+        writeln!(out, "{containers} tenants, {processes_each} processes each, two stays per process, {matrix_size}² products at random times\n")?;
+        writeln!(out, "Seen against the workload's own clock, in ms (the papers' monitor: +{PAPER_ERROR_MS} ms)")?;
+        writeln!(out, "{:<8} {:<18} {:>5} {:>6}   {:>26}   {:>26}", "sources", "instant", "seen", "missed", "error p50/p99/max", "told after p50/p99/max")?;
+        for row in &self.detection {
+            let (error, told) = (triple(row.error_ms), triple(row.told_after_ms));
+            writeln!(out, "{:<8} {:<18} {:>5} {:>6}   {error:>26}   {told:>26}", row.sources, row.instant, row.seen, row.missed)?;
+        }
+        if !self.nvml_curve.is_empty() {
+            writeln!(out, "\nNVML alone: what an interval costs and gives")?;
+            writeln!(out, "{:>8} {:>10}   {:>26}   {:>26}", "ms", "CPU %", "start error p50/p99/max", "end error p50/p99/max")?;
+        }
+        for point in &self.nvml_curve {
+            let (start, end) = (triple(point.start_error_ms), triple(point.end_error_ms));
+            writeln!(out, "{:>8} {:>10.2}   {start:>26}   {end:>26}", point.interval_ms, point.cpu_pct)?;
+        }
+        if !self.cost.is_empty() {
+            writeln!(out, "\nWhat watching costs the host\n{:<8} {:>10} {:>14} {:>10}", "sources", "tenants", "CPU % of a core", "memory")?;
+        }
+        for cost in &self.cost {
+            writeln!(out, "{:<8} {:>10} {:>14.2} {:>10}", cost.sources, cost.containers, cost.cpu_pct, cost.resident_bytes.to_string())?;
+        }
+        if let Some(slow) = &self.slowdown {
+            writeln!(out, "\nWhat being watched costs a tenant that only launches: ×{:.4} (noise of this measurement ×{:.4})", slow.ratio, slow.noise_ratio)?;
+        }
+        writeln!(out, "\n{:<46} {:>12} {:>16}", "goal", "at most", "reached")?;
+        for goal in &self.goals {
+            let verdict = if goal.met { "" } else { "  NOT MET" };
+            writeln!(out, "{:<46} {:>12} {:>16}{verdict}", goal.name, goal.goal, goal.reached)?;
+        }
+        Ok(())
+    }
+
+    /// The goals, judged by what was measured. A part that was not measured is not judged.
+    pub fn judge(&mut self) {
+        let mut goals = Vec::new();
+        for (name, instant) in [
+            ("first allocation seen, p99", "first-allocation"),
+            ("end by destroyed context, p99", "end-destroyed"),
+            ("end by exit, p99", "end-exited"),
+        ] {
+            let row = self.detection.iter().find(|row| row.sources == "events" && row.instant == instant);
+            if let Some(error) = row.and_then(|row| row.error_ms) {
+                goals.push(at_most(name, error.p99, 5.0, "ms"));
+            }
+        }
+        if let Some(cost) = self.cost.iter().find(|cost| cost.sources == "events" && cost.containers == 20) {
+            goals.push(at_most("monitor at 20 tenants, of one core", cost.cpu_pct, 2.0, "%"));
+        }
+        if let Some(slow) = &self.slowdown {
+            goals.push(at_most("tenants slower by being watched", (slow.ratio - 1.0) * 100.0, 0.5, "%"));
+        }
+        self.goals = goals;
+    }
+}
+
+fn at_most(name: &'static str, reached: f64, goal: f64, unit: &str) -> Goal {
+    Goal { name, goal: format!("{goal} {unit}"), reached: format!("{reached:.3} {unit}"), met: reached <= goal }
+}
+
+fn triple(quantiles: Option<Quantiles>) -> String {
+    quantiles.map_or_else(|| "-".to_owned(), |q| format!("{:.3} / {:.3} / {:.3}", q.p50, q.p99, q.max))
+}

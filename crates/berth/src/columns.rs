@@ -1,0 +1,186 @@
+//! Rows of text in columns that fit a width: long cells of the columns that can spare it are cut.
+
+use berth_model::TaskRow;
+use berth_model::fields::{FIELDS, Field};
+use ratatui::text::Span;
+
+/// Columns keep at least this much when space is short, and names more.
+const LEAST: usize = 8;
+const LEAST_OF_NAME: usize = 16;
+/// Between two columns.
+pub const GAP: usize = 2;
+/// The columns of [`FIELDS`] that may be cut, by name; the rest is numbers and short words.
+const MAY_BE_CUT: [&str; 3] = ["container_name", "owner", "pids"];
+/// Those that can be left out where the same is shown elsewhere, the most dispensable first.
+const MAY_BE_DROPPED: [&str; 2] = ["container_id", "pids"];
+
+/// Headings and cells of tasks, by the list of fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns {
+    pub headings: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+    pub numeric: Vec<bool>,
+    /// Names in the list of fields; empty for columns that are not of it.
+    names: Vec<&'static str>,
+}
+
+/// What to do when cutting alone does not make lines fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrow {
+    /// Lines get longer than asked for.
+    KeepAll,
+    DropColumns,
+}
+
+impl Columns {
+    /// `full`: container ids as long as they are.
+    pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, full: bool) -> Self {
+        let cell = |field: &Field, row: &TaskRow| match (&row.container_id, full) {
+            (Some(id), true) if field.name == "container_id" => id.to_string(),
+            _ => printable(&(field.text)(row)),
+        };
+        Self {
+            headings: FIELDS.iter().map(|field| field.heading.to_owned()).collect(),
+            rows: tasks.into_iter().map(|row| FIELDS.iter().map(|field| cell(field, row)).collect()).collect(),
+            numeric: FIELDS.iter().map(|field| field.numeric).collect(),
+            names: FIELDS.iter().map(|field| field.name).collect(),
+        }
+    }
+
+    /// Columns whose cells are all kept in full.
+    pub fn new(headings: &[&str], numeric: &[bool], rows: Vec<Vec<String>>) -> Self {
+        Self {
+            headings: headings.iter().map(|&heading| heading.to_owned()).collect(),
+            rows,
+            numeric: numeric.to_vec(),
+            names: vec![""; headings.len()],
+        }
+    }
+
+    /// The widest cell of each column, its heading included.
+    pub fn widths(&self) -> Vec<usize> {
+        let lines = || std::iter::once(&self.headings).chain(&self.rows);
+        let widest = |column| lines().filter_map(|line| line.get(column)).map(|cell: &String| width(cell)).max();
+        (0..self.headings.len()).map(|column| widest(column).unwrap_or(0)).collect()
+    }
+
+    /// Cuts cells, longest column first, until lines are no wider than `limit` or nothing is left to cut.
+    pub fn fit(mut self, limit: usize, narrow: Narrow) -> Self {
+        loop {
+            let widths = self.widths();
+            let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+            if total <= limit {
+                return self;
+            }
+            let longest = (0..widths.len())
+                .filter(|&column| MAY_BE_CUT.contains(&self.names[column]) && widths[column] > self.least(column))
+                .max_by_key(|&column| widths[column]);
+            match (longest, narrow) {
+                (Some(column), _) => {
+                    let target = widths[column].saturating_sub(total - limit).max(self.least(column));
+                    self.rows.iter_mut().for_each(|row| row[column] = cut(&row[column], target));
+                }
+                (None, Narrow::DropColumns) if self.drop_one() => {}
+                (None, _) => return self,
+            }
+        }
+    }
+
+    fn least(&self, column: usize) -> usize {
+        let least = if self.names[column] == "container_name" { LEAST_OF_NAME } else { LEAST };
+        least.max(width(&self.headings[column]))
+    }
+
+    fn drop_one(&mut self) -> bool {
+        let dispensable = MAY_BE_DROPPED.iter().find_map(|name| self.names.iter().position(|known| known == name));
+        let Some(column) = dispensable else { return false };
+        self.headings.remove(column);
+        self.numeric.remove(column);
+        self.names.remove(column);
+        self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        true
+    }
+}
+
+/// Names come from containers and processes: control characters in them must not reach the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+pub fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// `text`, or as much of it as fits before an ellipsis.
+pub fn cut(text: &str, limit: usize) -> String {
+    if width(text) <= limit {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        if width(&kept) + width(c.encode_utf8(&mut [0; 4])) + 1 > limit {
+            break;
+        }
+        kept.push(c);
+    }
+    kept + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{busy, row};
+
+    fn line_width(columns: &Columns) -> usize {
+        columns.widths().iter().sum::<usize>() + GAP * (columns.headings.len() - 1)
+    }
+
+    #[test]
+    fn lines_fit_and_numbers_are_never_cut() {
+        let snapshot = busy();
+        let full = Columns::of_tasks(&snapshot.tasks, false);
+        let cut = full.clone().fit(90, Narrow::KeepAll);
+        assert!(line_width(&full) > 90 && line_width(&cut) <= 90, "{} → {}", line_width(&full), line_width(&cut));
+        for (before, after) in full.rows.iter().zip(&cut.rows) {
+            for column in (0..before.len()).filter(|&column| full.numeric[column]) {
+                assert_eq!(before[column], after[column]);
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_columns_are_names_of_fields() {
+        for name in MAY_BE_CUT.iter().chain(&MAY_BE_DROPPED) {
+            assert!(FIELDS.iter().any(|field| field.name == *name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        let columns = Columns::of_tasks(&busy().tasks, false);
+        assert_eq!(columns.clone().fit(500, Narrow::DropColumns), columns);
+    }
+
+    #[test]
+    fn a_width_nothing_fits_in_ends_with_the_least_instead_of_never() {
+        let kept = Columns::of_tasks(&busy().tasks, true).fit(3, Narrow::KeepAll);
+        assert_eq!(kept.headings.len(), FIELDS.len());
+        let dropped = Columns::of_tasks(&busy().tasks, true).fit(3, Narrow::DropColumns);
+        assert_eq!(dropped.headings.len(), FIELDS.len() - MAY_BE_DROPPED.len());
+        assert!(dropped.rows.iter().all(|row| row.len() == dropped.headings.len() && !row[1].is_empty()));
+    }
+
+    #[test]
+    fn wide_characters_count_as_they_are_shown() {
+        assert_eq!(cut("訓練ジョブ", 7), "訓練ジ…");
+        assert_eq!(cut("short", 7), "short");
+    }
+
+    #[test]
+    fn escape_sequences_in_names_do_not_reach_the_terminal() {
+        let mut row = row("x");
+        row.container_name = "a\u{1b}[31mb\n".into();
+        let columns = Columns::of_tasks([&row], false);
+        assert_eq!(columns.rows[0][1], "a\u{fffd}[31mb\u{fffd}");
+    }
+}

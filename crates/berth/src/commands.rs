@@ -1,0 +1,30 @@
+//! One file per command.
+
+pub mod completions;
+pub mod config;
+pub mod daemon;
+pub mod events;
+pub mod load;
+pub mod ps;
+pub mod sim;
+pub mod top;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{Cli, Command};
+
+pub fn run(cli: Cli) -> Result<ExitCode> {
+    let global = cli.global;
+    match cli.command {
+        Command::Daemon(args) => daemon::run(&args, &global),
+        Command::Ps(args) => ps::run(&args, &global),
+        Command::Top(args) => top::run(&args, &global),
+        Command::Events(args) => events::run(&args, &global),
+        Command::Config(args) => config::run(&args, &global),
+        Command::Sim(args) => sim::run(&args),
+        Command::Load(args) => Ok(load::run(args)),
+        Command::Completions(args) => completions::run(&args),
+    }
+}

@@ -1,0 +1,108 @@
+//! `berth bench`: measurements of berth itself.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::bench::detect::{self, Part, Plan};
+use crate::bench::tenant;
+use crate::cli::Global;
+use crate::out::Stdout;
+use crate::settings;
+use crate::stage::{GpuChoice, GroundChoice};
+
+const EXAMPLES: &str = "\
+Examples:
+  berth bench detect               on the simulated GPU, in containers if Docker runs
+  berth bench detect --gpu real    on this host's GPU";
+
+const DETECT_EXAMPLES: &str = "\
+Examples:
+  berth bench detect
+  berth bench detect --json > result.json
+  berth bench detect --gpu real --ground docker
+  berth bench detect --part detection --containers 3 --rounds 2
+
+Tenants are started and removed again; a daemon of its own is used, whatever else runs on the host.";
+
+/// Measure berth on this host
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Detect(Box<Detect>),
+    #[command(hide = true)]
+    Tenant(tenant::Args),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Gpu {
+    /// A simulated one
+    Sim,
+    /// This host's own
+    Real,
+}
+
+/// How exactly tasks are seen, and what seeing them costs
+#[derive(Debug, clap::Args)]
+#[command(after_help = DETECT_EXAMPLES)]
+struct Detect {
+    /// Tenants at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    containers: u32,
+    /// Processes each tenant runs, one after another
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    rounds: u32,
+    /// Side of the matrices
+    #[arg(long, value_name = "N", default_value_t = 5_120)]
+    size: u32,
+    /// On which GPU
+    #[arg(long, value_enum, default_value = "sim")]
+    gpu: Gpu,
+    /// The simulated GPU's profile: a name or a file
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    profile: String,
+    /// What the tenants are
+    #[arg(long, value_enum, default_value = "auto")]
+    ground: GroundChoice,
+    /// Measure only this; may be repeated [default: everything]
+    #[arg(long = "part", value_enum)]
+    parts: Vec<Part>,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    match &args.what {
+        What::Tenant(args) => tenant::run(args)?,
+        What::Detect(args) => run_detect(args, global)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_detect(args: &Detect, global: &Global) -> Result<()> {
+    let settings = settings::load(global)?;
+    let every = vec![Part::Detection, Part::Curve, Part::Cost, Part::Slowdown];
+    let gpu = match args.gpu {
+        Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None },
+        Gpu::Real => GpuChoice::Real,
+    };
+    let plan = Plan {
+        containers: args.containers,
+        rounds: args.rounds,
+        size: args.size,
+        gpu,
+        ground: args.ground,
+        docker_socket: settings.docker.socket,
+        parts: if args.parts.is_empty() { every } else { args.parts.clone() },
+    };
+    let report = detect::run(&plan, &|what| eprintln!("berth: {what}"))?;
+    let mut out = Stdout::new();
+    if args.json { out.line(&serde_json::to_string_pretty(&report)?) } else { out.line(&report.to_text()) }
+}

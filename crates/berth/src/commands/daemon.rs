@@ -1,0 +1,125 @@
+//! `berth daemon`: watches this host until told to stop, and serves what it sees.
+//!
+//! Runs in the foreground; putting it into the background is the service manager's work, which is told when it is
+//! ready, when it stops, and, where it asks for that, that the loop still turns.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use berth_api::{Feed, Server};
+use berth_engine::Engine;
+use berth_model::{Settings, Snapshot};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
+use tokio::sync::oneshot;
+
+use crate::cli::Global;
+use crate::{engine, live, logging, settings};
+
+const EXAMPLES: &str = "\
+Examples:
+  berth daemon
+  berth --config ./berth.toml daemon
+  berth --socket /tmp/b.sock --set table.path=/tmp/b.tasks --log debug daemon
+
+SIGTERM and SIGINT stop it. Settings are read at the start only: SIGHUP changes nothing.";
+
+/// How often to check that the loop still turns, where the service manager does not say.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Watch the GPUs of this host and serve what is seen: API, metrics, task table
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {}
+
+pub fn run(_: &Args, global: &Global) -> Result<ExitCode> {
+    let settings = settings::load(global)?;
+    logging::start(&settings.log)?;
+    let mode = settings.api.mode().context("api.socket_mode")?;
+    // The socket comes first: a second daemon is refused before it touches anything of the first.
+    let server = Server::bind(&settings.api.socket, mode)?;
+    let feed = Arc::new(Feed::new());
+    let publisher = Arc::clone(&feed);
+    let engine = engine::for_daemon(&settings, move |snapshot, changes| publisher.publish(snapshot, changes))?;
+    let stop_rx = stop_on_signal()?;
+    ready(&settings);
+    live::runtime()?.block_on(serve(server, feed, &engine, stop_rx))?;
+    notify(&[NotifyState::Stopping]);
+    engine.stop();
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(server: Server, feed: Arc<Feed>, engine: &Engine, stop_rx: oneshot::Receiver<()>) -> Result<()> {
+    let stop = async {
+        // The sender lives in the signal thread for as long as the process does.
+        let _ = stop_rx.await;
+    };
+    tokio::select! {
+        served = server.serve(Arc::clone(&feed), stop) => Ok(served?),
+        result = watch(engine, &feed) => result,
+    }
+}
+
+/// Ends only if the loop did. The service manager is told that all is well only when there was a new snapshot since.
+async fn watch(engine: &Engine, feed: &Feed) -> Result<()> {
+    let watchdog = sd_notify::watchdog_enabled();
+    let mut ticks = tokio::time::interval(watchdog.map_or(CHECK_EVERY, |limit| limit / 2));
+    let mut last: Option<Arc<Snapshot>> = None;
+    loop {
+        ticks.tick().await;
+        if !engine.is_running() {
+            bail!("the loop that watches the GPUs has ended by itself; its panic message is above");
+        }
+        let latest = feed.latest();
+        let is_new = match (&last, &latest) {
+            (Some(last), Some(latest)) => !Arc::ptr_eq(last, latest),
+            _ => latest.is_some(),
+        };
+        if is_new && watchdog.is_some() {
+            notify(&[NotifyState::Watchdog]);
+        }
+        last = latest;
+    }
+}
+
+/// The receiver gets one message, at the first signal that means stop.
+fn stop_on_signal() -> Result<oneshot::Receiver<()>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("taking signals")?;
+    let (stop_tx, stop_rx) = oneshot::channel();
+    let wait = move || {
+        for signal in &mut signals {
+            if signal == SIGHUP {
+                tracing::warn!("SIGHUP does nothing: settings are read at the start only, restart to change them");
+                continue;
+            }
+            tracing::info!(signal = signal_name(signal), "stopping");
+            break;
+        }
+        // Gone only if the server has ended already.
+        let _ = stop_tx.send(());
+    };
+    std::thread::Builder::new().name("berth-signals".into()).spawn(wait).context("starting a thread")?;
+    Ok(stop_rx)
+}
+
+fn ready(settings: &Settings) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        socket = %settings.api.socket.display(),
+        table = %settings.table.path.display(),
+        "ready"
+    );
+    notify(&[NotifyState::Ready]);
+}
+
+/// Does nothing without a service manager that listens.
+fn notify(states: &[NotifyState]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
+}

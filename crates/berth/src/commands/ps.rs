@@ -1,0 +1,151 @@
+//! `berth ps`: who is on the GPUs, as a table or JSON. Asks the daemon, or looks once itself.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use berth_api::{Client, paths};
+use berth_model::{GpuIndex, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
+use jiff::tz::TimeZone;
+
+use crate::cli::Global;
+use crate::live::{Live, Origin, Update};
+use crate::out::Stdout;
+use crate::table::{self, Style};
+use crate::{engine, live, logging, settings};
+
+const EXAMPLES: &str = "\
+Examples:
+  berth ps                         who is on the GPUs
+  berth ps --gpu 0 --all           on one GPU, with those who left lately
+  berth ps --watch 2s              again every two seconds
+  berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
+
+With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
+`tasks` and `ended`. With --watch: one line of that per interval. Unknown is null.
+Without a daemon berth looks once itself, and says so.";
+
+/// Show who is on the GPUs: container, owner, memory, use, since when
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show it again and again [default interval: 1s]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
+    watch: Option<Span>,
+    /// Only this GPU
+    #[arg(long, value_name = "INDEX")]
+    gpu: Option<u32>,
+    /// Also tasks that ended lately
+    #[arg(long)]
+    all: bool,
+    /// Do not shorten names and ids
+    #[arg(long)]
+    no_trunc: bool,
+}
+
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    let settings = settings::load(global)?;
+    logging::start_if_asked(global.log.is_some(), &settings.log)?;
+    match args.watch {
+        Some(interval) => watch(args, &settings, interval.get())?,
+        None => show(args, &once(&settings)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn once(settings: &Settings) -> Result<Snapshot> {
+    let client = Client::new(&settings.api.socket);
+    match live::ask(&client, paths::SNAPSHOT)? {
+        Ok(snapshot) => Ok(snapshot),
+        Err(error) if error.is_absent() || !client.socket().exists() => look(settings, &error),
+        Err(error @ berth_api::ClientError::Connect { .. }) => look(settings, &error),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Without a daemon. What one look cannot know is said, so that nobody takes it for nothing.
+fn look(settings: &Settings, because: &berth_api::ClientError) -> Result<Snapshot> {
+    eprintln!("berth: {}; looked once without it:", live::describe(because));
+    eprintln!(
+        "berth: starts are those of the processes, idle tenants are not told from loaded ones, and who left is not known"
+    );
+    engine::sample_once(settings)
+}
+
+/// A line per interval, or a screen if somebody looks at it.
+fn watch(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
+    let live = Live::open(settings, interval)?;
+    if let Origin::OurOwn { because } = &live.origin {
+        eprintln!("berth: {because}; watching without it");
+    }
+    let mut next = Instant::now();
+    let mut latest: Option<Arc<Snapshot>> = None;
+    loop {
+        match live.update_rx.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Update::Snapshot(snapshot)) if latest.is_none() => {
+                latest = Some(snapshot);
+                next = Instant::now();
+            }
+            Ok(Update::Snapshot(snapshot)) => latest = Some(snapshot),
+            Ok(Update::Lost(reason)) => eprintln!("berth: {reason}; trying again"),
+            Ok(Update::Change(_) | Update::Missed(_) | Update::Connected) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(snapshot) = &latest {
+                    clear_screen(args)?;
+                    show(args, snapshot)?;
+                }
+                next += interval.max(Duration::from_millis(1));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn clear_screen(args: &Args) -> Result<()> {
+    const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+    if Stdout::is_terminal() && !args.json { Stdout::text(HOME_AND_CLEAR) } else { Ok(()) }
+}
+
+fn show(args: &Args, snapshot: &Snapshot) -> Result<()> {
+    let tasks: Vec<&TaskRow> = snapshot.tasks.iter().filter(|row| is_wanted(args, row.gpu_index)).collect();
+    let ended: Vec<_> = snapshot
+        .ended
+        .iter()
+        .filter(|task| args.gpu.is_none_or(|gpu| task.gpus.contains(&GpuIndex(gpu))))
+        .cloned()
+        .collect();
+    if args.json {
+        let value =
+            if args.all { serde_json::json!({ "tasks": tasks, "ended": ended }) } else { serde_json::to_value(tasks)? };
+        return if args.watch.is_some() { Stdout::line(&value.to_string()) } else { Stdout::json(&value) };
+    }
+    warn_if_blind(snapshot);
+    let mut text = table::of_tasks(tasks, Style { width: Stdout::width(), full: args.no_trunc });
+    if args.all {
+        text += &format!("\nEnded\n{}", table::of_ended(&ended, &TimeZone::system()));
+    }
+    Stdout::text(&text)
+}
+
+fn is_wanted(args: &Args, gpu: Option<GpuIndex>) -> bool {
+    args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)))
+}
+
+/// An empty table must not be taken for an empty GPU when nobody could look.
+fn warn_if_blind(snapshot: &Snapshot) {
+    for view in &snapshot.sources {
+        if let (Source::Nvml, SourceStatus::Down { reason }) = (view.source, &view.status) {
+            eprintln!("berth: no GPU can be seen: {reason}; `berth doctor` tells more");
+        }
+    }
+    for gpu in &snapshot.gpus {
+        if let Some(reason) = &gpu.lost {
+            eprintln!("berth: GPU {} is lost: {reason}", gpu.index);
+        }
+    }
+}

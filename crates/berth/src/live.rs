@@ -1,0 +1,119 @@
+//! The state of the host as it changes: from the daemon if one answers, else from an engine of our own.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use berth_api::{Client, ClientError, Followed, Notice, Version, paths};
+use berth_engine::Engine;
+use berth_model::{Settings, Snapshot};
+
+use crate::engine;
+
+/// What a view is told.
+#[derive(Debug)]
+pub enum Update {
+    Snapshot(Arc<Snapshot>),
+    Change(Notice),
+    /// Changes were missed; how many, if that can be known.
+    Missed(Option<u64>),
+    Connected,
+    /// The daemon does not answer; it is being tried again.
+    Lost(String),
+}
+
+/// Who does the looking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Daemon,
+    /// This process, and why it has to.
+    OurOwn {
+        because: String,
+    },
+}
+
+/// Updates until dropped.
+#[derive(Debug)]
+pub struct Live {
+    pub origin: Origin,
+    pub update_rx: Receiver<Update>,
+    _engine: Option<Engine>,
+}
+
+impl Live {
+    /// `every`: how often snapshots are wanted.
+    pub fn open(settings: &Settings, every: Duration) -> Result<Self> {
+        let client = Client::new(&settings.api.socket);
+        let (update_tx, update_rx) = mpsc::channel();
+        match ask::<Version>(&client, paths::VERSION)? {
+            Ok(_) => {
+                std::thread::Builder::new()
+                    .name("berth-follow".into())
+                    .spawn(move || follow(&client, every, &update_tx))?;
+                Ok(Self { origin: Origin::Daemon, update_rx, _engine: None })
+            }
+            Err(error) => {
+                let engine = watch(settings, update_tx)?;
+                let because = describe(&error);
+                Ok(Self { origin: Origin::OurOwn { because }, update_rx, _engine: Some(engine) })
+            }
+        }
+    }
+}
+
+/// One request, for commands that need no stream. The outer error is our own failure, the inner one the daemon's.
+pub fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<Result<T, ClientError>> {
+    Ok(runtime()?.block_on(client.get(path)))
+}
+
+/// An error with its causes, on one line.
+pub fn describe(error: &ClientError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting an event loop")
+}
+
+/// Ends when nobody takes the updates any more.
+fn follow(client: &Client, every: Duration, update_tx: &Sender<Update>) {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(update_tx.send(Update::Lost(format!("{error:#}")))),
+    };
+    runtime.block_on(async {
+        let mut follow = client.follow(Some(every));
+        loop {
+            let update = match follow.next().await {
+                Followed::Connected => Update::Connected,
+                Followed::Change(notice) => Update::Change(notice),
+                Followed::Snapshot(snapshot) => Update::Snapshot(Arc::from(snapshot)),
+                Followed::Lagged(lagged) => Update::Missed(lagged.missed),
+                Followed::Lost(error) => Update::Lost(describe(&error)),
+            };
+            if update_tx.send(update).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn watch(settings: &Settings, update_tx: Sender<Update>) -> Result<Engine> {
+    let mut last_id = 0;
+    engine::for_view(settings, move |snapshot, changes| {
+        for change in changes {
+            last_id += 1;
+            // Nobody listens any more: the engine is about to be dropped.
+            let _ =
+                update_tx.send(Update::Change(Notice { id: last_id, time: snapshot.taken_at, change: change.clone() }));
+        }
+        let _ = update_tx.send(Update::Snapshot(snapshot));
+    })
+}

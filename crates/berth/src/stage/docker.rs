@@ -1,0 +1,187 @@
+//! Tenants as Docker containers, from an image without files: the host's own `/usr` is mounted read-only.
+//!
+//! No registry is asked. The image is links and empty directories, so that any program of this host runs in it with the
+//! libraries it was built for.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use berth_model::{ContainerId, Runtime, Settings, TenantKey};
+use bollard::models::{ContainerCreateBody, DeviceMapping, HostConfig};
+use bollard::query_parameters::{
+    CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions, RemoveImageOptions,
+};
+use bollard::{API_DEFAULT_VERSION, Docker, body_full};
+use futures_util::TryStreamExt as _;
+
+use super::{Ground, Start, Started};
+
+const TIMEOUT_SECONDS: u64 = 30;
+/// On every container of a stage: its value is the stage's name.
+const LABEL: &str = "berth.stage";
+const PROGRAM: &str = "/berth";
+
+#[derive(Debug)]
+pub struct DockerGround {
+    runtime: tokio::runtime::Runtime,
+    docker: Docker,
+    socket: PathBuf,
+    stage: String,
+    image: String,
+}
+
+impl DockerGround {
+    pub fn open(socket: &Path, stage: &str) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let address = socket.to_str().context("the socket's path is not UTF-8")?;
+        let docker = runtime.block_on(async {
+            let docker = Docker::connect_with_unix(address, TIMEOUT_SECONDS, API_DEFAULT_VERSION)?;
+            docker.negotiate_version().await
+        })?;
+        let image = format!("{stage}-root:local");
+        let ground = Self { runtime, docker, socket: socket.into(), stage: stage.to_owned(), image };
+        ground.remove_containers().context("removing containers of an earlier run")?;
+        ground.import_image().context("importing an empty image")?;
+        Ok(ground)
+    }
+
+    fn import_image(&self) -> anyhow::Result<()> {
+        let (repo, tag) = self.image.split_once(':').unwrap_or((&self.image, "local"));
+        let options = CreateImageOptions {
+            from_src: Some("-".into()),
+            repo: Some(repo.into()),
+            tag: Some(tag.into()),
+            ..Default::default()
+        };
+        let body = body_full(empty_root()?.into());
+        let import = self.docker.create_image(Some(options), Some(body), None);
+        self.runtime.block_on(import.try_collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    fn remove_containers(&self) -> anyhow::Result<()> {
+        let filters = [("label".to_owned(), vec![format!("{LABEL}={}", self.stage)])].into();
+        let options = ListContainersOptions { all: true, filters: Some(filters), ..Default::default() };
+        let left = self.runtime.block_on(self.docker.list_containers(Some(options)))?;
+        for id in left.into_iter().filter_map(|container| container.id) {
+            self.remove(&id)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: &str) -> anyhow::Result<()> {
+        let options = RemoveContainerOptions { force: true, ..Default::default() };
+        match self.runtime.block_on(self.docker.remove_container(id, Some(options))) {
+            Ok(()) => Ok(()),
+            Err(bollard::errors::Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn body(&self, start: &Start) -> ContainerCreateBody {
+        let mut labels: std::collections::HashMap<_, _> = [(LABEL.to_owned(), self.stage.clone())].into();
+        if let Some(owner) = start.owner {
+            labels.insert("berth.owner".into(), owner.into());
+        }
+        let mut binds = vec![
+            "/usr:/usr:ro".to_owned(),
+            format!("{}:{PROGRAM}:ro", start.program.display()),
+            format!("{0}:{0}", start.out.display()),
+        ];
+        binds.extend(start.sim.map(|dir| format!("{0}:{0}:ro", dir.display())));
+        let host = HostConfig {
+            binds: Some(binds),
+            network_mode: Some("none".into()),
+            devices: start.sim.is_none().then(gpu_devices),
+            ..Default::default()
+        };
+        ContainerCreateBody {
+            image: Some(self.image.clone()),
+            entrypoint: Some(vec![PROGRAM.into()]),
+            cmd: Some(start.args.clone()),
+            env: Some(vec![format!("LD_LIBRARY_PATH={}", start.library_dir.display())]),
+            labels: Some(labels),
+            host_config: Some(host),
+            ..Default::default()
+        }
+    }
+}
+
+impl Ground for DockerGround {
+    fn what(&self) -> &'static str {
+        "Docker containers"
+    }
+
+    fn start(&mut self, start: &Start) -> anyhow::Result<Started> {
+        let name = format!("{}-{}", self.stage, start.name);
+        let options = CreateContainerOptions { name: Some(name.clone()), ..Default::default() };
+        let body = self.body(start);
+        let id = self.runtime.block_on(async {
+            let created = self.docker.create_container(Some(options), body).await?;
+            self.docker.start_container(&created.id, None).await?;
+            anyhow::Ok(created.id)
+        })?;
+        let key = TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(id.clone()) };
+        Ok(Started { handle: id, name, key: Some(key) })
+    }
+
+    fn exit_code(&mut self, handle: &str) -> anyhow::Result<Option<i32>> {
+        let inspected = self.runtime.block_on(self.docker.inspect_container(handle, None))?;
+        let Some(state) = inspected.state else { bail!("the engine tells no state of {handle}") };
+        let code = state.exit_code.unwrap_or_default();
+        Ok((state.running == Some(false)).then(|| i32::try_from(code).unwrap_or(i32::MAX)))
+    }
+
+    fn end(&mut self, handle: &str) -> anyhow::Result<()> {
+        self.remove(handle)
+    }
+
+    fn settings(&self, settings: &mut Settings) {
+        settings.docker.socket.clone_from(&self.socket);
+    }
+}
+
+impl Drop for DockerGround {
+    fn drop(&mut self) {
+        // Best effort: the next stage of this name removes what is left.
+        let _ = self.remove_containers();
+        let options = RemoveImageOptions { force: true, ..Default::default() };
+        let _ = self.runtime.block_on(self.docker.remove_image(&self.image, Some(options), None));
+    }
+}
+
+/// The device files of the host's GPUs.
+fn gpu_devices() -> Vec<DeviceMapping> {
+    let is_gpu = |name: &str| {
+        let rest = name.strip_prefix("nvidia");
+        rest.is_some_and(|rest| matches!(rest, "ctl" | "-uvm") || rest.parse::<u32>().is_ok())
+    };
+    let names = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_gpu(name));
+    let device = |name: String| DeviceMapping {
+        path_on_host: Some(format!("/dev/{name}")),
+        path_in_container: Some(format!("/dev/{name}")),
+        cgroup_permissions: Some("rwm".into()),
+    };
+    names.map(device).collect()
+}
+
+/// An image as a tar archive: what a program expects to find around a mounted `/usr`.
+fn empty_root() -> std::io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for name in ["usr", "etc", "dev", "proc", "sys", "run", "tmp", "var"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        header.set_size(0);
+        archive.append_data(&mut header, name, std::io::empty())?;
+    }
+    for name in ["bin", "lib", "lib64", "sbin"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_mode(0o777);
+        header.set_size(0);
+        archive.append_link(&mut header, name, format!("usr/{name}"))?;
+    }
+    archive.into_inner()
+}

@@ -1,0 +1,241 @@
+//! A place where tenants can be put on a GPU and watched: what `berth demo` and `berth bench` stand on.
+//!
+//! It brings up a simulated GPU (or takes the host's), and starts workloads on the best *ground* there is: Docker
+//! containers if an engine answers, plain cgroups if they may be made, bare processes otherwise. Tenants write their lines
+//! to files under the stage's directory. Everything it made is gone when it is dropped; a simulator left behind by a
+//! killed stage ends by itself, and containers left behind are removed by the next stage.
+
+mod cgroup;
+mod docker;
+mod process;
+mod sim;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use berth_model::{Settings, TenantKey};
+
+use self::cgroup::CgroupGround;
+use self::docker::DockerGround;
+use self::process::ProcessGround;
+use self::sim::SimGpu;
+
+/// Which GPU the tenants use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GpuChoice {
+    Sim { profile: String, gpus: u32, time_scale: Option<u32> },
+    /// The host's own driver.
+    Real,
+}
+
+/// Where the tenants live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum GroundChoice {
+    /// The first of the others that works
+    Auto,
+    /// Docker containers
+    Docker,
+    /// Plain cgroups
+    Cgroup,
+    /// Bare processes: one tenant, since they belong to one user
+    Process,
+}
+
+/// A tenant to be started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub name: String,
+    pub owner: Option<String>,
+    /// Arguments of `berth`, which must take `--output FILE` for the tenant's lines.
+    pub args: Vec<String>,
+}
+
+/// A started tenant.
+#[derive(Debug, Clone)]
+pub struct Tenant {
+    /// Where its lines are.
+    pub lines: PathBuf,
+    started: Started,
+}
+
+/// What a ground knows of a tenant it started.
+#[derive(Debug, Clone)]
+struct Started {
+    /// How the ground refers to it.
+    handle: String,
+    /// As berth shows it.
+    name: String,
+    /// As berth knows it; `None` where several tenants of a stage are one to berth.
+    key: Option<TenantKey>,
+}
+
+#[derive(Debug)]
+pub struct Stage {
+    dir: tempfile::TempDir,
+    gpu: Option<SimGpu>,
+    ground: Box<dyn Ground>,
+}
+
+/// A way to start and end tenants. Names are unique within a stage.
+trait Ground: std::fmt::Debug {
+    /// In a word, as in "as Docker containers".
+    fn what(&self) -> &'static str;
+    fn start(&mut self, start: &Start) -> anyhow::Result<Started>;
+    /// The exit code of a tenant that has ended.
+    fn exit_code(&mut self, handle: &str) -> anyhow::Result<Option<i32>>;
+    /// Ends a tenant that may still run; no error if it does not.
+    fn end(&mut self, handle: &str) -> anyhow::Result<()>;
+    /// What berth's settings must say to see these tenants.
+    fn settings(&self, settings: &mut Settings);
+}
+
+/// What a ground needs to know to start a tenant.
+#[derive(Debug)]
+struct Start<'a> {
+    name: &'a str,
+    owner: Option<&'a str>,
+    program: PathBuf,
+    args: Vec<String>,
+    /// The simulator's directory, which the tenant must see at the same path.
+    sim: Option<&'a Path>,
+    /// Where `libcuda.so.1` is.
+    library_dir: PathBuf,
+    /// Must be writable for the tenant, at the same path.
+    out: PathBuf,
+}
+
+impl Tenant {
+    pub fn name(&self) -> &str {
+        &self.started.name
+    }
+
+    pub fn key(&self) -> Option<&TenantKey> {
+        self.started.key.as_ref()
+    }
+}
+
+impl Stage {
+    /// Sets the scene. `name` tells several stages on one host apart and is part of the containers' names.
+    pub fn open(name: &str, gpu: &GpuChoice, ground: GroundChoice, docker_socket: &Path) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("berth-").tempdir().context("making a directory")?;
+        std::fs::create_dir(dir.path().join("out"))?;
+        let gpu = match gpu {
+            GpuChoice::Sim { profile, gpus, time_scale } => {
+                Some(SimGpu::start(&dir.path().join("sim"), profile, *gpus, *time_scale)?)
+            }
+            GpuChoice::Real => None,
+        };
+        let ground = choose_ground(name, ground, docker_socket)?;
+        Ok(Self { dir, gpu, ground })
+    }
+
+    pub fn ground(&self) -> &'static str {
+        self.ground.what()
+    }
+
+    /// A directory that lives as long as the stage.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Settings for a daemon of this stage alone: its own socket and table, its GPU, its engine.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.api.socket = self.dir.path().join("berth.sock");
+        settings.table.path = self.dir.path().join("tasks");
+        if let Some(gpu) = &self.gpu {
+            settings.nvml.library = gpu.library("libnvidia-ml.so.1");
+            settings.probes.libraries = vec![gpu.library("libcuda.so.1")];
+        }
+        self.ground.settings(&mut settings);
+        settings
+    }
+
+    pub fn launch(&mut self, launch: &Launch) -> anyhow::Result<Tenant> {
+        let out = self.dir.path().join("out");
+        let lines = out.join(format!("{}.jsonl", launch.name));
+        let mut args = launch.args.clone();
+        args.extend(["--output".to_owned(), lines.display().to_string()]);
+        let start = Start {
+            name: &launch.name,
+            owner: launch.owner.as_deref(),
+            program: std::env::current_exe().context("finding this program")?,
+            args,
+            sim: self.gpu.as_ref().map(SimGpu::dir),
+            library_dir: self.library_dir()?,
+            out,
+        };
+        let started = self.ground.start(&start).with_context(|| format!("starting {}", launch.name))?;
+        Ok(Tenant { lines, started })
+    }
+
+    pub fn exit_code(&mut self, tenant: &Tenant) -> anyhow::Result<Option<i32>> {
+        self.ground.exit_code(&tenant.started.handle)
+    }
+
+    pub fn end(&mut self, tenant: &Tenant) -> anyhow::Result<()> {
+        self.ground.end(&tenant.started.handle)
+    }
+
+    /// Waits until the tenant has ended or `stop` says so; `None` in that case.
+    pub fn wait(&mut self, tenant: &Tenant, mut stop: impl FnMut() -> bool) -> anyhow::Result<Option<i32>> {
+        loop {
+            match self.exit_code(tenant)? {
+                Some(code) => return Ok(Some(code)),
+                None if stop() => return Ok(None),
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn library_dir(&self) -> anyhow::Result<PathBuf> {
+        match &self.gpu {
+            Some(gpu) => Ok(gpu.dir().join("lib")),
+            None => real_library_dir(),
+        }
+    }
+}
+
+fn choose_ground(name: &str, choice: GroundChoice, docker_socket: &Path) -> anyhow::Result<Box<dyn Ground>> {
+    let docker = || DockerGround::open(docker_socket, name).context("using Docker");
+    let cgroup = || CgroupGround::open(name).context("making cgroups");
+    Ok(match choice {
+        GroundChoice::Docker => Box::new(docker()?),
+        GroundChoice::Cgroup => Box::new(cgroup()?),
+        GroundChoice::Process => Box::new(ProcessGround::default()),
+        GroundChoice::Auto => match (docker(), cgroup()) {
+            (Ok(ground), _) => Box::new(ground),
+            (_, Ok(ground)) => Box::new(ground),
+            _ => Box::new(ProcessGround::default()),
+        },
+    })
+}
+
+/// Where the host's own driver library is.
+fn real_library_dir() -> anyhow::Result<PathBuf> {
+    const PLACES: [&str; 5] = [
+        "/usr/local/nvidia/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib/wsl/lib",
+    ];
+    let found = PLACES.iter().map(PathBuf::from).find(|dir| dir.join("libcuda.so.1").exists());
+    match found {
+        Some(dir) => Ok(dir),
+        None => bail!("no libcuda.so.1 in {}: is the NVIDIA driver installed?", PLACES.join(", ")),
+    }
+}
+
+/// Polls until `ready`, or fails after `limit`.
+fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + limit;
+    while !ready()? {
+        if Instant::now() > deadline {
+            bail!("{what} is not there after {} s", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Hosts for tests of what is shown.
+
+use std::sync::Arc;
+
+use berth_model::snapshot::{Counters, EndedTask, SourceView};
+use berth_model::{
+    Bytes, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Percent, ProcessKind, Runtime, Snapshot, Source,
+    SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
+};
+use jiff::Timestamp;
+
+const ID: &str = "4e3c1c4b8f0a5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6";
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + second).unwrap()
+}
+
+/// A container on GPU 0, computing.
+pub fn row(name: &str) -> TaskRow {
+    let id = ContainerId(ID.into());
+    TaskRow {
+        tenant: TenantKey::Container { runtime: Runtime::Docker, id: id.clone() },
+        container_id: Some(id),
+        container_name: name.into(),
+        owner: Some("ada".into()),
+        image: Some("pytorch:2.9".into()),
+        command: "python train.py".into(),
+        pids: vec![4242],
+        process_kinds: vec![ProcessKind::Compute],
+        gpu_uuid: Some(GpuUuid("GPU-0".into())),
+        gpu_index: Some(GpuIndex(0)),
+        gpu_memory_bytes: Some(Bytes::from_mib(20_480)),
+        gpu_core_pct: Percent::checked(62),
+        state: TaskState::Computing,
+        task_id: Some(TaskId(1)),
+        task_started_at: Some(at(-247)),
+        task_seconds: Some(247.0),
+        task_start_evidence: Some(Evidence::Probe),
+    }
+}
+
+pub fn gpu(index: u32, used_mib: u64, core: u32) -> GpuView {
+    GpuView {
+        index: GpuIndex(index),
+        uuid: GpuUuid(format!("GPU-{index}")),
+        name: "NVIDIA H200".into(),
+        memory_used_bytes: Some(Bytes::from_mib(used_mib)),
+        memory_total_bytes: Some(Bytes::from_mib(143_771)),
+        core_pct: Percent::checked(core),
+        tenants: 0,
+        lost: None,
+        mig: Some(false),
+    }
+}
+
+/// GPUs, nobody on them.
+pub fn empty() -> Snapshot {
+    Snapshot {
+        taken_at: at(0),
+        gpus: vec![gpu(0, 518, 0)],
+        tasks: vec![],
+        ended: vec![],
+        sources: vec![
+            SourceView { source: Source::Nvml, status: SourceStatus::Up },
+            SourceView { source: Source::Docker, status: SourceStatus::Up },
+            SourceView { source: Source::ProcessEvents, status: SourceStatus::Up },
+            SourceView { source: Source::Probes, status: SourceStatus::Off },
+        ],
+        counters: Counters::default(),
+    }
+}
+
+/// Two GPUs with tenants of every kind: a long name, one that still opens the device, one whose use is unknown.
+pub fn busy() -> Snapshot {
+    let hold = TaskRow {
+        tenant: TenantKey::Container { runtime: Runtime::Docker, id: ContainerId("b".repeat(64)) },
+        container_id: Some(ContainerId("b".repeat(64))),
+        owner: Some("grace".into()),
+        pids: vec![5001, 5002, 5003],
+        gpu_memory_bytes: Some(Bytes::from_mib(900)),
+        gpu_core_pct: Percent::checked(0),
+        state: TaskState::Idle,
+        task_id: Some(TaskId(2)),
+        task_seconds: Some(7_500.0),
+        task_start_evidence: Some(Evidence::Look),
+        ..row("notebook-of-somebody-with-a-long-name-and-a-habit-of-describing-everything")
+    };
+    let user = TaskRow {
+        tenant: TenantKey::User { uid: 1000 },
+        container_id: None,
+        owner: Some("linus".into()),
+        image: None,
+        command: "blender".into(),
+        pids: vec![777],
+        process_kinds: vec![ProcessKind::Compute, ProcessKind::Graphics],
+        gpu_uuid: Some(GpuUuid("GPU-1".into())),
+        gpu_index: Some(GpuIndex(1)),
+        gpu_memory_bytes: Some(Bytes::from_mib(3_000)),
+        gpu_core_pct: None,
+        state: TaskState::Loaded,
+        task_id: Some(TaskId(3)),
+        task_seconds: Some(3.2),
+        ..row("linus")
+    };
+    let opening = TaskRow {
+        tenant: TenantKey::Cgroup { path: "/team-a/job".into() },
+        container_id: None,
+        owner: None,
+        pids: vec![9001],
+        gpu_uuid: None,
+        gpu_index: None,
+        gpu_memory_bytes: None,
+        gpu_core_pct: None,
+        state: TaskState::Opening,
+        task_id: None,
+        task_started_at: None,
+        task_seconds: None,
+        task_start_evidence: None,
+        ..row("/team-a/job")
+    };
+    let mut gpus = vec![gpu(0, 21_900, 62), gpu(1, 3_518, 17)];
+    (gpus[0].tenants, gpus[1].tenants) = (2, 1);
+    let counters = Counters { samples: 1200, tasks_started: 5, tasks_ended: 2, gpus_lost: 0 };
+    Snapshot { gpus, tasks: vec![row("trainer"), hold, user, opening], ended: ended(), counters, ..empty() }
+}
+
+/// The first GPU went away under its tenants.
+pub fn lost() -> Snapshot {
+    let mut snapshot = busy();
+    let gpu = &mut snapshot.gpus[0];
+    gpu.lost = Some("GPU is lost: the driver no longer answers for it (XID 79)".into());
+    (gpu.memory_used_bytes, gpu.core_pct) = (None, None);
+    for row in snapshot.tasks.iter_mut().filter(|row| row.gpu_index == Some(GpuIndex(0))) {
+        (row.state, row.gpu_core_pct) = (TaskState::Lost, None);
+    }
+    snapshot.sources[1].status =
+        SourceStatus::Down { reason: "permission denied on /var/run/docker.sock: join the group docker".into() };
+    snapshot
+}
+
+pub fn ended() -> Vec<EndedTask> {
+    vec![EndedTask {
+        task_id: TaskId(1),
+        tenant: TenantKey::User { uid: 0 },
+        container_name: "batch".into(),
+        owner: None,
+        gpus: vec![GpuIndex(0), GpuIndex(1)],
+        peak_memory_bytes: Some(Bytes::from_mib(8_192)),
+        started_at: at(-90),
+        start_evidence: Evidence::Look,
+        ended_at: at(-30),
+        seconds: 60.0,
+    }]
+}
+
+pub fn shared(snapshot: Snapshot) -> Arc<Snapshot> {
+    Arc::new(snapshot)
+}

@@ -1,0 +1,41 @@
+//! What stands out, and how; without colours by weight alone.
+
+use berth_model::TaskState;
+use ratatui::style::{Color, Modifier, Style};
+
+#[derive(Debug, Clone, Copy)]
+pub struct Palette {
+    pub heading: Style,
+    pub faint: Style,
+    pub alarm: Style,
+    pub selected: Style,
+    pub memory: Style,
+    pub core: Style,
+    busy: Style,
+    waiting: Style,
+}
+
+impl Palette {
+    pub fn new(colours: bool) -> Self {
+        let colour = |colour| if colours { Style::new().fg(colour) } else { Style::new() };
+        Self {
+            heading: Style::new().add_modifier(Modifier::BOLD),
+            faint: Style::new().add_modifier(Modifier::DIM),
+            alarm: colour(Color::Red).add_modifier(Modifier::BOLD),
+            selected: Style::new().add_modifier(Modifier::REVERSED),
+            memory: colour(Color::Cyan),
+            core: colour(Color::Green),
+            busy: colour(Color::Green),
+            waiting: colour(Color::Yellow),
+        }
+    }
+
+    pub fn of_state(&self, state: TaskState) -> Style {
+        match state {
+            TaskState::Computing => self.busy,
+            TaskState::Opening | TaskState::Loaded => self.waiting,
+            TaskState::Idle => self.faint,
+            TaskState::Lost => self.alarm,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Everything on the screen as finished text and numbers: drawing it needs no thought.
+
+use berth_model::fields::{FIELDS, elapsed};
+use berth_model::{Bytes, GpuView, Snapshot, SourceStatus, TaskRow, TaskState};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ratatui::layout::Rect;
+
+use super::app::{App, Histories, Open, gpu_memory, key_of, share};
+use super::keys::HELP;
+use crate::columns::{Columns, Narrow, cut};
+use crate::live::Origin;
+use crate::table::time;
+use crate::words;
+
+#[derive(Debug)]
+pub struct Screen {
+    pub title: String,
+    pub clock: String,
+    /// Where the numbers come from, or what is wrong.
+    pub status: Status,
+    pub gpus: Vec<GpuPanel>,
+    pub table: TablePanel,
+    pub footer: Footer,
+    pub popup: Option<Popup>,
+}
+
+#[derive(Debug)]
+pub struct Status {
+    pub text: String,
+    pub is_alarm: bool,
+}
+
+#[derive(Debug)]
+pub struct GpuPanel {
+    pub heading: String,
+    /// What the driver said when it stopped answering.
+    pub lost: Option<String>,
+    pub memory: Gauge,
+    pub core: Gauge,
+}
+
+#[derive(Debug)]
+pub struct Gauge {
+    pub percent: Option<u8>,
+    pub label: String,
+    pub history: Vec<Option<u8>>,
+}
+
+#[derive(Debug)]
+pub struct TablePanel {
+    pub title: String,
+    pub columns: Columns,
+    pub states: Vec<TaskState>,
+    pub selected: Option<usize>,
+    /// Shown instead of rows.
+    pub nothing: Option<String>,
+}
+
+#[derive(Debug)]
+pub enum Footer {
+    Keys(String),
+    Typing(String),
+}
+
+#[derive(Debug)]
+pub struct Popup {
+    pub title: String,
+    pub lines: Vec<(String, String)>,
+    /// Memory and core use of the tenant.
+    pub gauges: Vec<(&'static str, Gauge)>,
+}
+
+/// The mark of the selected row.
+const TABLE_FRAME: usize = 2;
+const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t n g sort  r reverse";
+
+impl Screen {
+    pub fn of(app: &App, area: Rect, clock: Timestamp, zone: &TimeZone) -> Self {
+        let width = usize::from(area.width);
+        let gpus = app.snapshot.iter().flat_map(|snapshot| &snapshot.gpus);
+        Self {
+            title: format!("berth {}", env!("CARGO_PKG_VERSION")),
+            clock: clock.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
+            status: status(app),
+            gpus: gpus.map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&gpu.uuid), width)).collect(),
+            table: table(app, width),
+            footer: footer(app),
+            popup: popup(app, width, zone),
+        }
+    }
+}
+
+fn status(app: &App) -> Status {
+    if let Some(trouble) = &app.trouble {
+        return Status { text: format!("{trouble}; trying again"), is_alarm: true };
+    }
+    let down = app.snapshot.iter().flat_map(|snapshot| &snapshot.sources).find_map(|view| match &view.status {
+        SourceStatus::Down { reason } => Some(format!("without {}: {reason}", words::source(view.source))),
+        SourceStatus::Up | SourceStatus::Off => None,
+    });
+    let origin = match &app.origin {
+        Origin::Daemon => format!("daemon on {}", app.socket.display()),
+        Origin::OurOwn { .. } => "no daemon: watching by itself".to_owned(),
+    };
+    match down {
+        Some(down) => Status { text: down, is_alarm: true },
+        None => Status { text: origin, is_alarm: false },
+    }
+}
+
+fn gpu_panel(gpu: &GpuView, histories: Option<&Histories>, width: usize) -> GpuPanel {
+    let tenants = match gpu.tenants {
+        1 => "1 tenant".to_owned(),
+        tenants => format!("{tenants} tenants"),
+    };
+    let mig = if gpu.mig == Some(true) { ", multi-instance" } else { "" };
+    GpuPanel {
+        heading: format!("GPU {} {}, {tenants}{mig}", gpu.index, gpu.name),
+        lost: gpu.lost.clone(),
+        memory: memory_gauge(gpu.memory_used_bytes, gpu.memory_total_bytes, histories, width),
+        core: Gauge {
+            percent: gpu.core_pct.map(|core| core.get()),
+            label: text_or_unknown(gpu.core_pct),
+            history: histories.map(|histories| histories.core.last(width)).unwrap_or_default(),
+        },
+    }
+}
+
+fn memory_gauge(used: Option<Bytes>, total: Option<Bytes>, histories: Option<&Histories>, width: usize) -> Gauge {
+    Gauge {
+        percent: share(used, total),
+        label: format!("{} / {}", text_or_unknown(used), text_or_unknown(total)),
+        history: histories.map(|histories| histories.memory.last(width)).unwrap_or_default(),
+    }
+}
+
+fn table(app: &App, width: usize) -> TablePanel {
+    let rows = app.rows();
+    let mut columns = Columns::of_tasks(rows.iter().copied(), false);
+    if let Some(column) = FIELDS.iter().position(|field| field.name == app.order.key.field()) {
+        columns.headings[column].push(if app.order.is_descending() { '▼' } else { '▲' });
+    }
+    let total = app.snapshot.as_ref().map_or(0, |snapshot| snapshot.tasks.len());
+    let title = match app.filter.as_str() {
+        "" => format!("Tenants ({total})"),
+        filter => format!("Tenants ({} of {total}, with \"{filter}\")", rows.len()),
+    };
+    TablePanel {
+        title,
+        columns: columns.fit(width.saturating_sub(TABLE_FRAME), Narrow::DropColumns),
+        states: rows.iter().map(|row| row.state).collect(),
+        selected: app.selected_index(),
+        nothing: nothing(app, rows.is_empty(), total),
+    }
+}
+
+fn nothing(app: &App, is_empty: bool, total: usize) -> Option<String> {
+    let text = match &app.snapshot {
+        None => "waiting for the first look",
+        Some(_) if !is_empty => return None,
+        Some(snapshot) if snapshot.gpus.is_empty() => "no GPU can be seen; berth doctor tells why",
+        Some(_) if total > 0 => "the filter leaves nothing; Esc clears it",
+        Some(_) => "nobody is on the GPUs",
+    };
+    Some(text.to_owned())
+}
+
+fn footer(app: &App) -> Footer {
+    if app.is_typing() {
+        return Footer::Typing(app.filter.clone());
+    }
+    Footer::Keys(match &app.last_change {
+        Some(change) => format!("{KEYS}  │ {change}"),
+        None => KEYS.to_owned(),
+    })
+}
+
+fn popup(app: &App, width: usize, zone: &TimeZone) -> Option<Popup> {
+    match app.open {
+        Open::Nothing => None,
+        Open::Help => {
+            let lines = HELP.iter().map(|&(key, does)| (key.to_owned(), does.to_owned()));
+            Some(Popup { title: "Keys".to_owned(), lines: lines.collect(), gauges: Vec::new() })
+        }
+        Open::Details => {
+            let snapshot = app.snapshot.as_deref()?;
+            let row = *app.rows().get(app.selected_index()?)?;
+            Some(details(snapshot, row, app.row_histories.get(&key_of(row)), width, zone))
+        }
+    }
+}
+
+fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, width: usize, zone: &TimeZone) -> Popup {
+    let kinds: Vec<&str> = row.process_kinds.iter().map(|kind| words::process_kind(*kind)).collect();
+    let pids: Vec<String> = row.pids.iter().map(ToString::to_string).collect();
+    let evidence = row.task_start_evidence.map_or("", words::evidence);
+    let lines = [
+        ("tenant", row.tenant.to_string()),
+        ("owner", text_or_unknown(row.owner.as_ref())),
+        ("image", text_or_unknown(row.image.as_ref())),
+        ("command", row.command.clone()),
+        ("processes", format!("{} ({})", pids.join(" "), kinds.join(", "))),
+        ("GPU", format!("{} {}", text_or_unknown(row.gpu_index), text_or_unknown(row.gpu_uuid.as_ref()))),
+        ("state", row.state.as_str().to_owned()),
+        ("task", text_or_unknown(row.task_id.map(|task| task.0))),
+        ("started", row.task_started_at.map_or_else(unknown, |at| format!("{}, {evidence}", time(at, zone)))),
+        ("on the GPU", row.task_seconds.map_or_else(unknown, elapsed)),
+    ];
+    let core = Gauge {
+        percent: row.gpu_core_pct.map(|core| core.get()),
+        label: text_or_unknown(row.gpu_core_pct),
+        history: histories.map(|histories| histories.core.last(width)).unwrap_or_default(),
+    };
+    let memory = memory_gauge(row.gpu_memory_bytes, gpu_memory(snapshot, row.gpu_index), histories, width);
+    Popup {
+        title: cut(&row.container_name, 60),
+        lines: lines.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        gauges: vec![("mem", memory), ("core", core)],
+    }
+}
+
+fn text_or_unknown(value: Option<impl ToString>) -> String {
+    value.map_or_else(unknown, |value| value.to_string())
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}

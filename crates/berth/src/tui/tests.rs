@@ -1,0 +1,173 @@
+//! Screens as people see them.
+
+use berth_model::Snapshot;
+use crossterm::event::{KeyCode, KeyEvent};
+use jiff::tz::TimeZone;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::app::{App, Flow};
+use super::draw::{self, Palette};
+use super::keys;
+use super::screen::Screen;
+use crate::live::{Origin, Update};
+use crate::testing::{at, busy, empty, gpu, lost, row, shared};
+
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (140, 40);
+
+fn app(snapshot: Snapshot) -> App {
+    let mut app = App::new(Origin::Daemon, "/run/berth/berth.sock".into());
+    app.update(Update::Snapshot(shared(snapshot)));
+    app
+}
+
+/// Twenty steps in which the core of each GPU goes up.
+fn with_history(mut snapshot: Snapshot) -> App {
+    let mut app = app(snapshot.clone());
+    for step in 0..20 {
+        for gpu in &mut snapshot.gpus {
+            gpu.core_pct = berth_model::Percent::checked(step * 5);
+        }
+        app.update(Update::Snapshot(shared(snapshot.clone())));
+        app.step();
+    }
+    app
+}
+
+fn press(app: &mut App, keys: &str) {
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            '↓' => KeyCode::Down,
+            c => KeyCode::Char(c),
+        };
+        if let Some(action) = keys::action(KeyEvent::from(code), app.is_typing()) {
+            app.act(action);
+        }
+    }
+}
+
+fn drawn(app: &App, (width, height): (u16, u16)) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let palette = Palette::new(true);
+    terminal
+        .draw(|frame| draw::screen(frame, &Screen::of(app, frame.area(), at(0), &TimeZone::UTC), &palette))
+        .unwrap();
+    terminal.backend().to_string()
+}
+
+macro_rules! screens {
+    ($($name:ident: $app:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let app = $app;
+            insta::assert_snapshot!(concat!(stringify!($name), "_80x24"), drawn(&app, SMALL));
+            insta::assert_snapshot!(concat!(stringify!($name), "_140x40"), drawn(&app, LARGE));
+        }
+    )*};
+}
+
+screens! {
+    before_the_first_look: App::new(Origin::OurOwn { because: "no daemon".into() }, "/run/berth/berth.sock".into());
+    an_empty_host: app(empty());
+    a_host_without_gpus: app(Snapshot { gpus: vec![], ..empty() });
+    a_busy_host: with_history(busy());
+    a_lost_gpu: app(lost());
+    many_gpus: app(Snapshot { gpus: (0..16).map(|index| gpu(index, u64::from(index) * 8_000, index * 6)).collect(), ..busy() });
+    a_filter_being_typed: {
+        let mut app = app(busy());
+        press(&mut app, "/gra");
+        app
+    };
+    a_filter_that_leaves_nothing: {
+        let mut app = app(busy());
+        press(&mut app, "/zzz\n");
+        app
+    };
+    details_of_a_tenant: {
+        let mut app = with_history(busy());
+        press(&mut app, "m\n");
+        app
+    };
+    the_help: {
+        let mut app = app(busy());
+        press(&mut app, "?");
+        app
+    };
+    a_daemon_that_went_away: {
+        let mut app = app(busy());
+        app.update(Update::Lost("no daemon listens on /run/berth/berth.sock".into()));
+        app
+    };
+}
+
+#[test]
+fn no_size_is_too_small_to_draw() {
+    let mut app = with_history(busy());
+    press(&mut app, "\n");
+    for (width, height) in [(1, 1), (5, 3), (20, 5), (39, 10), (300, 2)] {
+        drawn(&app, (width, height));
+    }
+}
+
+#[test]
+fn the_selected_row_stays_selected_when_the_order_changes_or_others_leave() {
+    let mut app = app(busy());
+    press(&mut app, "↓↓");
+    let selected = |app: &App| app.rows()[app.selected_index().unwrap()].container_name.clone();
+    assert_eq!(selected(&app), "linus");
+    press(&mut app, "nr");
+    assert_eq!(selected(&app), "linus");
+    let mut fewer = busy();
+    fewer.tasks.remove(0);
+    app.update(Update::Snapshot(shared(fewer)));
+    assert_eq!(selected(&app), "linus");
+}
+
+#[test]
+fn when_the_selected_tenant_leaves_the_first_row_is_selected() {
+    let mut app = app(busy());
+    press(&mut app, "↓↓");
+    app.update(Update::Snapshot(shared(Snapshot { tasks: vec![row("other")], ..busy() })));
+    assert_eq!(app.selected_index(), Some(0));
+    app.update(Update::Snapshot(shared(empty())));
+    assert_eq!(app.selected_index(), None);
+    press(&mut app, "↓\n");
+    assert!(drawn(&app, SMALL).contains("nobody is on the GPUs"));
+}
+
+#[test]
+fn many_rows_scroll_with_the_selection() {
+    let tasks: Vec<_> = (0..60)
+        .map(|n| {
+            let mut row = row(&format!("tenant-{n:02}"));
+            row.tenant = berth_model::TenantKey::User { uid: n };
+            row
+        })
+        .collect();
+    let mut app = app(Snapshot { tasks, ..busy() });
+    assert!(!drawn(&app, SMALL).contains("tenant-40"));
+    (0..40).for_each(|_| press(&mut app, "↓"));
+    assert!(drawn(&app, SMALL).contains("tenant-40"));
+}
+
+#[test]
+fn escape_closes_what_is_open_first_and_clears_the_filter_then() {
+    let mut app = app(busy());
+    press(&mut app, "/ada\n?\u{1b}");
+    assert_eq!(app.filter, "ada");
+    press(&mut app, "\u{1b}");
+    assert_eq!(app.filter, "");
+    assert_eq!(app.act(keys::Action::Quit), Flow::Quit);
+}
+
+#[test]
+fn histories_of_tenants_that_left_are_forgotten() {
+    let mut app = with_history(busy());
+    assert_eq!(app.row_histories.len(), 4);
+    app.update(Update::Snapshot(shared(empty())));
+    app.step();
+    assert_eq!(app.row_histories.len(), 0);
+}

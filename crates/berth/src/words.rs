@@ -1,0 +1,62 @@
+//! Values of the model in words, for lines and screens.
+
+use berth_model::fields::elapsed;
+use berth_model::{Change, Evidence, Moment, ProcessKind, Source, SourceStatus};
+
+pub fn source(source: Source) -> &'static str {
+    match source {
+        Source::Nvml => "NVML",
+        Source::Docker => "Docker",
+        Source::ProcessEvents => "process events",
+        Source::Probes => "probes",
+    }
+}
+
+pub fn evidence(evidence: Evidence) -> &'static str {
+    match evidence {
+        Evidence::Probe => "seen by a probe",
+        Evidence::Look => "found by a look",
+        Evidence::Process => "there before berth looked",
+    }
+}
+
+pub fn process_kind(kind: ProcessKind) -> &'static str {
+    match kind {
+        ProcessKind::Compute => "compute",
+        ProcessKind::Graphics => "graphics",
+        ProcessKind::MpsServer => "MPS server",
+        ProcessKind::MpsClient => "MPS client",
+    }
+}
+
+fn moment(moment: Moment) -> &'static str {
+    match moment {
+        Moment::DeviceOpen => "opened the device",
+        Moment::ContextReady => "has a context",
+        Moment::FirstAllocation => "took its first memory",
+        Moment::FirstLaunch => "launched its first kernel",
+        Moment::ContextGone => "gave up a context",
+    }
+}
+
+pub fn change(change: &Change) -> String {
+    match change {
+        Change::TaskStarted { task, name, evidence: how, .. } => {
+            format!("{name}: task {} started ({})", task.0, evidence(*how))
+        }
+        #[expect(clippy::cast_precision_loss, reason = "shown to a tenth of a second")]
+        Change::TaskEnded { task, name, nanos, .. } => {
+            format!("{name}: task {} ended after {}", task.0, elapsed(*nanos as f64 / 1e9))
+        }
+        Change::MomentSeen { name, process, moment: what, .. } => {
+            format!("{name}: process {} {}", process.pid, moment(*what))
+        }
+        Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
+        Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
+        Change::SourceChanged { source: which, status } => match status {
+            SourceStatus::Up => format!("{} works", source(*which)),
+            SourceStatus::Off => format!("{} is switched off", source(*which)),
+            SourceStatus::Down { reason } => format!("{} does not work: {reason}", source(*which)),
+        },
+    }
+}
