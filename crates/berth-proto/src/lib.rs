@@ -7,4 +7,6 @@ pub mod functions;
 pub mod nvml;
 pub mod nvml_state;
 pub mod sim;
+pub mod sim_dir;
+pub mod table;
 pub mod wire;

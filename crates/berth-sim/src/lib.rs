@@ -10,6 +10,7 @@ pub mod engine;
 pub mod fault;
 pub mod profile;
 pub mod scenario;
+pub mod server;
 
 pub use engine::{Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
 pub use fault::{Fault, NvmlArea, NvmlFaults};

@@ -183,13 +183,12 @@ impl Process {
     }
 }
 
-/// The whole body's words. GPUs beyond [`MAX_GPUS`] are left out.
+/// The body's words as far as there are GPUs; those beyond [`MAX_GPUS`] are left out.
 pub(super) fn encode(host: &Host, gpus: &[Gpu]) -> Vec<u64> {
-    let mut words = Vec::with_capacity(super::BODY_WORDS);
+    let mut words = Vec::with_capacity(HOST_WORDS + gpus.len() * GPU_WORDS);
     let mut out = Sink { words: &mut words };
     host.write(&mut out);
     gpus.iter().take(MAX_GPUS).for_each(|gpu| gpu.write(&mut out));
-    words.resize(super::BODY_WORDS, 0);
     words
 }
 

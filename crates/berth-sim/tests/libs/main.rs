@@ -1,0 +1,13 @@
+//! The simulated driver and NVML as real programs meet them: separate processes that load the built libraries by path
+//! and talk to a running server.
+//!
+//! `client` is what such a process does when told to, `support` starts servers and clients, the rest are the claims.
+
+mod client;
+mod driver;
+mod faults;
+mod nvml;
+mod ptsz;
+mod robustness;
+mod support;
+mod symbols;
