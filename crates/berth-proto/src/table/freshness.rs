@@ -34,8 +34,8 @@ enum Process {
 }
 
 impl Freshness {
-    pub(crate) fn find(writer: &WriterId, beat: &Heartbeat, now_mono_ns: u64) -> Self {
-        Self::judge(find_process(writer), beat, now_mono_ns)
+    pub(crate) fn find(writer: &WriterId, place: &Place, beat: &Heartbeat, now_mono_ns: u64) -> Self {
+        Self::judge(find_process(writer, place), beat, now_mono_ns)
     }
 
     fn judge(process: Process, beat: &Heartbeat, now_mono_ns: u64) -> Self {
@@ -50,6 +50,13 @@ impl Freshness {
     }
 }
 
+/// Where a reader stands; neither changes while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    boot_id_hash: Option<u64>,
+    pid_namespace: Option<u64>,
+}
+
 /// The writer's signs of life in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Heartbeat {
@@ -62,22 +69,28 @@ impl WriterId {
     /// This process.
     pub fn of_self() -> Self {
         let pid = std::process::id();
+        let Place { boot_id_hash, pid_namespace } = Place::here();
+        Self { pid, start_ticks: stat_of(pid).map(|stat| stat.start_ticks), boot_id_hash, pid_namespace }
+    }
+}
+
+impl Place {
+    pub fn here() -> Self {
+        let boot_id = fs::read("/proc/sys/kernel/random/boot_id").ok();
+        let pid_namespace = fs::metadata("/proc/self/ns/pid").ok();
         Self {
-            pid,
-            start_ticks: stat_of(pid).map(|stat| stat.start_ticks),
-            boot_id_hash: boot_id_hash(),
-            pid_namespace: own_pid_namespace(),
+            boot_id_hash: boot_id.map(|id| fnv1a(id.trim_ascii())),
+            pid_namespace: pid_namespace.map(|namespace| namespace.ino()),
         }
     }
 }
 
-fn find_process(writer: &WriterId) -> Process {
-    if let (Some(theirs), Some(ours)) = (writer.boot_id_hash, boot_id_hash())
-        && theirs != ours
-    {
+fn find_process(writer: &WriterId, place: &Place) -> Process {
+    let same = |theirs: Option<u64>, ours: Option<u64>| theirs.zip(ours).map(|(theirs, ours)| theirs == ours);
+    if same(writer.boot_id_hash, place.boot_id_hash) == Some(false) {
         return Process::Gone;
     }
-    if writer.pid_namespace.is_none() || writer.pid_namespace != own_pid_namespace() {
+    if same(writer.pid_namespace, place.pid_namespace) != Some(true) {
         return Process::NotVisible;
     }
     match stat_of(writer.pid) {
@@ -109,17 +122,9 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     Some(Stat { dead, start_ticks: fields.nth(18)?.parse().ok()? })
 }
 
-fn boot_id_hash() -> Option<u64> {
-    fs::read("/proc/sys/kernel/random/boot_id").ok().map(|id| fnv1a(id.trim_ascii()))
-}
-
 /// FNV-1a, 64 bits: short, and the same in every language.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-fn own_pid_namespace() -> Option<u64> {
-    fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
 #[cfg(test)]
@@ -156,20 +161,20 @@ mod tests {
     #[test]
     fn this_process_is_found_alive_and_one_with_its_pid_but_another_start_is_not() {
         let own = WriterId::of_self();
-        assert_eq!(find_process(&own), Process::Lives);
+        assert_eq!(find_process(&own, &Place::here()), Process::Lives);
         let reused = WriterId { start_ticks: own.start_ticks.map(|ticks| ticks + 1), ..own };
-        assert_eq!(find_process(&reused), Process::Gone);
+        assert_eq!(find_process(&reused, &Place::here()), Process::Gone);
     }
 
     #[test]
     fn a_pid_of_another_boot_is_gone_and_one_of_another_namespace_is_not_judged() {
         let own = WriterId::of_self();
         let rebooted = WriterId { boot_id_hash: own.boot_id_hash.map(|hash| !hash), ..own };
-        assert_eq!(find_process(&rebooted), Process::Gone);
+        assert_eq!(find_process(&rebooted, &Place::here()), Process::Gone);
         let elsewhere = WriterId { pid_namespace: own.pid_namespace.map(|inode| inode + 1), pid: u32::MAX, ..own };
-        assert_eq!(find_process(&elsewhere), Process::NotVisible);
+        assert_eq!(find_process(&elsewhere, &Place::here()), Process::NotVisible);
         let unsaid = WriterId { pid_namespace: None, ..own };
-        assert_eq!(find_process(&unsaid), Process::NotVisible);
+        assert_eq!(find_process(&unsaid, &Place::here()), Process::NotVisible);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{iter, thread};
 
-use super::freshness::{Freshness, Heartbeat};
+use super::freshness::{Freshness, Heartbeat, Place};
 use super::layout::{
     HEADER_BYTES, HeaderError, LOCKED_HEAD_BYTES, LOCKED_OFFSET, RawHeader, Shape, take_u32, take_u64,
 };
@@ -75,6 +75,7 @@ pub struct Reader {
     path: PathBuf,
     file: File,
     shape: Shape,
+    place: Place,
     /// Made when first needed.
     wait_map: Option<WaitMap>,
     /// Kept for its allocation.
@@ -87,7 +88,7 @@ impl Reader {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ReadError> {
         let path = path.into();
         let (file, shape) = open(&path)?;
-        Ok(Self { path, file, shape, wait_map: None, rows: Vec::new() })
+        Ok(Self { path, file, shape, place: Place::here(), wait_map: None, rows: Vec::new() })
     }
 
     /// Copies the table out. If a new writer has replaced the file, the new one's.
@@ -136,7 +137,7 @@ impl Reader {
             interval_ns: self.shape.heartbeat_interval_ns,
             closed: self.word(offset_of!(RawHeader, closed))? != 0,
         };
-        Ok(Freshness::find(&self.shape.writer, &beat, sys::monotonic_ns()))
+        Ok(Freshness::find(&self.shape.writer, &self.place, &beat, sys::monotonic_ns()))
     }
 
     pub fn path(&self) -> &Path {

@@ -1,5 +1,7 @@
 //! The task table as separate programs see it: one writes, others read, any of them may be stopped or killed.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod children;
 mod faults;
 mod foreign;

@@ -1,12 +1,13 @@
 //! One writer, one reader, nothing goes wrong.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use berth_proto::table::{Freshness, Published, Reader, Row, TableError, Writer, monotonic_ns};
+use berth_proto::table::{Freshness, Published, Reader, Row, Stamp, TableError, Writer, monotonic_ns};
 
-use crate::support::{directory, path_in, row_of, stamp};
+use crate::support::{directory, eventually, path_in, row_of, stamp};
 
 #[test]
 fn what_was_published_is_read() {
@@ -82,26 +83,24 @@ fn a_sleeping_reader_is_woken_by_a_change() {
     let directory = directory();
     let mut writer = Writer::create(path_in(&directory), 1).unwrap();
     let mut reader = Reader::open(path_in(&directory)).unwrap();
-    let (to_writer, wishes) = mpsc::channel();
+    let (to_writer, waiting) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
-        let mut fastest = Duration::MAX;
-        for _ in 0..20 {
+        let delay = |at: Stamp| Duration::from_nanos(monotonic_ns() - at.mono_ns);
+        let wait = |_| {
             let version = reader.read().unwrap().version;
-            to_writer.send(Instant::now()).unwrap();
+            to_writer.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
             assert!(reader.wait_changed(version, Duration::from_secs(60)).unwrap());
-            fastest = fastest.min(
-                reader.read().unwrap().updated.map(|at| monotonic_ns() - at.mono_ns).map(Duration::from_nanos).unwrap(),
-            );
-        }
-        fastest
+            reader.read().unwrap().updated.map(delay)
+        };
+        (0..20).filter_map(wait).min()
     });
-    for (counter, _) in wishes.iter().enumerate() {
-        // Long enough to be asleep most of the time; if it is not, it must notice all the same.
-        std::thread::sleep(Duration::from_millis(2));
+    for (counter, thread) in waiting.iter().enumerate() {
+        let stat = PathBuf::from("/proc").join(thread).join("stat");
+        eventually("sleeping reader", || std::fs::read_to_string(&stat).ok()?.contains(") S ").then_some(()));
         let rows = [Row { name: counter.to_string(), ..Row::default() }];
         writer.publish(&rows, stamp(monotonic_ns())).unwrap();
     }
-    let fastest = waiter.join().unwrap();
+    let fastest = waiter.join().unwrap().unwrap();
     assert!(fastest < Duration::from_millis(100), "woken only by looking now and then: {fastest:?}");
 }
 
