@@ -45,8 +45,8 @@ pub struct Place {
     pub cookie: Cookie,
 }
 
-/// Bytes of the ring: about 2,000 records.
-const RING_LEN: u32 = 1 << 16;
+/// Bytes of the ring: 8,192 records, so that a process which calls rare functions in a loop does not push others out.
+const RING_LEN: u32 = 1 << 18;
 /// More than a host has processes on its GPUs.
 const MAX_ARMED: u32 = 1 << 16;
 const LOST_KEY: [u8; 4] = [0; 4];
@@ -164,7 +164,7 @@ impl Way {
 // === impl Links ===
 
 impl Links {
-    /// Detaches, beginning with the function that is being hit: each detach keeps the others waiting.
+    /// Detaches, beginning with the function that is being hit: the kernel takes one after the other.
     pub fn detach(mut self, hit: u8) {
         self.links.sort_by_key(|(function, _)| *function != Some(hit));
         for (_, link) in self.links {

@@ -1,7 +1,8 @@
-//! Two threads for what the kernel is slow at: attaching (8–24 ms) and detaching (33–144 ms).
+//! Threads for what the kernel is slow at: attaching (1–24 ms) and detaching (33–144 ms).
 //!
 //! They are apart so that a newcomer's probes do not wait for those of others to be taken away, and apart from the
-//! reader of the ring so that neither delays a moment.
+//! reader of the ring so that neither delays a moment. Attaching is one thread: one attach after the other is fast, as
+//! the kernel then has to wait for a grace period only once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -121,14 +122,28 @@ impl Attacher {
     }
 }
 
+/// Each detach gets a thread of its own for as long as it takes: until the kernel comes to it, the process goes on being
+/// hit, and what comes first in a queue may be a probe that nobody hits.
 pub fn start_detacher(inbox: Inbox) -> io::Result<(Sender<Detach>, JoinHandle<()>)> {
     let (detach_tx, detach_rx) = mpsc::channel::<Detach>();
     let run = move || {
-        for Detach { process, hot, links, hit } in detach_rx {
-            links.detach(hit);
-            inbox.send(Message::Detached { process, hot });
-        }
+        // Ending the scope waits for those under way.
+        thread::scope(|scope| {
+            for detach in detach_rx {
+                let inbox = inbox.clone();
+                let one = thread::Builder::new().name("berth-probes-1".into());
+                if let Err(error) = one.spawn_scoped(scope, move || take_away(detach, &inbox)) {
+                    // What was to be detached is dropped with the closure, which detaches it here and now.
+                    tracing::warn!(%error, "start a thread to detach probes");
+                }
+            }
+        });
     };
     let thread = thread::Builder::new().name("berth-probes-off".into()).spawn(run)?;
     Ok((detach_tx, thread))
+}
+
+fn take_away(Detach { process, hot, links, hit }: Detach, inbox: &Inbox) {
+    links.detach(hit);
+    inbox.send(Message::Detached { process, hot });
 }

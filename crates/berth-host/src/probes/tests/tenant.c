@@ -1,5 +1,6 @@
 // tenant LIBRARY: loads it and does what each line of standard input says, answering with the line
-// "BEFORE AFTER END": CLOCK_MONOTONIC nanoseconds around the first call, and after the last repetition.
+// "BEFORE AFTER CPU": CLOCK_MONOTONIC nanoseconds around the first call, and the nanoseconds of processor time that all
+// repetitions took, in the kernel too.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,11 +16,14 @@
 static void *driver;
 static unsigned long long out;
 
-static unsigned long long now(void) {
+static unsigned long long nanos(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
+
+static unsigned long long now(void) { return nanos(CLOCK_MONOTONIC); }
+static unsigned long long used(void) { return nanos(CLOCK_THREAD_CPUTIME_ID); }
 
 static void call(const char *name, long first, long second, long third) {
     int (*function)(long, long, long) = (int (*)(long, long, long))dlsym(driver, name);
@@ -28,11 +32,23 @@ static void call(const char *name, long first, long second, long third) {
 
 static void repeat(const char *name, long first, long second, long times) {
     int (*function)(long, long, long) = (int (*)(long, long, long))dlsym(driver, name);
-    unsigned long long before = now(), after;
+    unsigned long long began = used(), before = now(), after;
     function(first, second, 0);
     after = now();
     for (long i = 1; i < times; i++) function(first, second, 0);
-    printf("%llu %llu %llu\n", before, after, now());
+    printf("%llu %llu %llu\n", before, after, used() - began);
+}
+
+// As a program that has something to do between launches: some 2 µs, the least a real launch takes.
+static void pace(long times) {
+    int (*launch)(long) = (int (*)(long))dlsym(driver, "cuLaunchKernel");
+    unsigned long long began = used(), before = now(), after = 0;
+    for (long i = 0; i < times; i++) {
+        launch(0);
+        if (i == 0) after = now();
+        for (volatile int work = 0; work < 7000; work++) {}
+    }
+    printf("%llu %llu %llu\n", before, after, used() - began);
 }
 
 static void *launch_in_thread(void *unused) {
@@ -71,6 +87,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(word, "allocate")) repeat("cuMemAlloc_v2", (long)&out, 4096, times);
         else if (!strcmp(word, "reserve")) repeat("cuMemCreate", (long)&out, 4096, times);
         else if (!strcmp(word, "launch")) repeat("cuLaunchKernel", 0, 0, times);
+        else if (!strcmp(word, "pace")) pace(times);
         else if (!strcmp(word, "graph")) repeat("cuGraphLaunch", 0, 0, times);
         else if (!strcmp(word, "confine")) confine();
         else if (!strcmp(word, "thread")) { pthread_t t; pthread_create(&t, NULL, launch_in_thread, NULL); pthread_join(t, NULL); }
