@@ -1,6 +1,7 @@
 //! The driver's process lock and checkpoint.
 
 use berth_proto::sim::{CheckpointOp, Reply, Request, cu};
+use berth_sim::Sharing;
 
 use super::{MIB, MS, Rig, SECOND, input};
 
@@ -121,6 +122,25 @@ fn restore_without_room_fails_and_stays_checkpointed() {
     assert_eq!(rig.call(MANAGER, on(1, CheckpointOp::Restore)), Reply::Error(cu::OUT_OF_MEMORY));
     assert_eq!((rig.gpu(), state(&mut rig, 1)), (before, 2));
     rig.call(2, Request::MemFree { context: second, pointer });
+    done(&mut rig, 1, CheckpointOp::Restore);
+}
+
+#[test]
+fn process_on_two_gpus_is_restored_on_both_or_on_neither() {
+    let mut rig = Rig::with(2, Sharing::TimeSliced);
+    for device in [0, 1] {
+        let context = rig.handle(1, Request::ContextCreate { device });
+        rig.handle(1, Request::MemAlloc { context, bytes: 100 << 30 });
+    }
+    done(&mut rig, 1, LOCK);
+    done(&mut rig, 1, CheckpointOp::Checkpoint);
+    let context = rig.handle(2, Request::ContextCreate { device: 1 });
+    rig.handle(2, Request::MemAlloc { context, bytes: 100 << 30 });
+    let before = rig.engine.nvml();
+    assert_eq!(rig.call(MANAGER, on(1, CheckpointOp::Restore)), Reply::Error(cu::OUT_OF_MEMORY));
+    assert_eq!(rig.engine.nvml(), before);
+    rig.engine.process_exited(2);
+    rig.run_for(SECOND);
     done(&mut rig, 1, CheckpointOp::Restore);
 }
 
