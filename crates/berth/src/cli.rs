@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{completions, config, daemon, events, load, ps, sim, top};
+use crate::commands::{bench, completions, config, daemon, doctor, events, load, ps, sim, top};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,9 +50,11 @@ pub enum Command {
     Ps(ps::Args),
     Top(top::Args),
     Events(events::Args),
+    Doctor(doctor::Args),
     Config(config::Args),
     Sim(sim::Args),
     Load(load::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 

@@ -1,8 +1,10 @@
 //! One file per command.
 
+pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod daemon;
+pub mod doctor;
 pub mod events;
 pub mod load;
 pub mod ps;
@@ -22,9 +24,11 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Ps(args) => ps::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
         Command::Events(args) => events::run(&args, &global),
+        Command::Doctor(args) => doctor::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
         Command::Sim(args) => sim::run(&args),
         Command::Load(args) => Ok(load::run(args)),
+        Command::Bench(args) => bench::run(&args, &global),
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 it failed, or `berth doctor` found that observing is not possible; 2 the command line or the
 //! settings are wrong. `berth load` has codes of its own, see its help.
 
+mod bench;
 mod cli;
 mod columns;
 mod commands;
@@ -12,6 +13,7 @@ mod logging;
 mod manual;
 mod out;
 mod settings;
+mod stage;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -35,6 +35,8 @@ pub(super) struct Stay {
     pub on_gpus: BTreeMap<GpuIndex, Presence>,
     /// Last sign of computing.
     pub computed_at: Option<Mono>,
+    /// Contexts made and not destroyed, as far as probes saw.
+    contexts: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +66,14 @@ pub(super) enum Step {
 
 impl Stay {
     pub fn new(facts: ProcessFacts) -> Self {
-        Self { facts, phase: Phase::Off, moments: BTreeMap::new(), on_gpus: BTreeMap::new(), computed_at: None }
+        Self {
+            facts,
+            phase: Phase::Off,
+            moments: BTreeMap::new(),
+            on_gpus: BTreeMap::new(),
+            computed_at: None,
+            contexts: 0,
+        }
     }
 
     pub fn is_on(&self) -> bool {
@@ -87,8 +96,12 @@ impl Stay {
     /// A probe saw `moment`. Only the first of each kind within a stay counts, except the end of a context: the last.
     pub fn moment(&mut self, moment: Moment, at: Mono) -> Step {
         if moment == Moment::ContextGone {
+            self.contexts = self.contexts.saturating_sub(1);
             self.moments.insert(moment, at);
             return Step::Same;
+        }
+        if moment == Moment::ContextReady {
+            self.contexts += 1;
         }
         self.moments.entry(moment).or_insert(at);
         match (moment, self.phase) {
@@ -161,8 +174,14 @@ impl Stay {
         self.on_gpus.values().map(|presence| presence.last_listed).max()
     }
 
+    /// The process is gone. If probes saw it come and saw its last context destroyed, that was the end, not the exit.
     pub fn exited(&mut self, at: Mono) -> Step {
-        if self.is_on() { self.end(at) } else { Step::Same }
+        let Phase::On { since } = self.phase else { return Step::Same };
+        let all_seen = self.contexts == 0 && self.moments.contains_key(&Moment::ContextReady);
+        let after = self.last_listed().unwrap_or(since);
+        let gone =
+            self.moments.get(&Moment::ContextGone).copied().filter(|gone| all_seen && (after..at).contains(gone));
+        self.end(gone.unwrap_or(at))
     }
 
     fn begin(&mut self, at: Mono, evidence: Evidence) -> Step {

@@ -272,6 +272,21 @@ fn an_exit_ends_the_task_at_once_and_a_late_look_does_not_bring_it_back() {
 }
 
 #[test]
+fn a_process_that_exits_right_after_its_last_context_is_dated_by_the_context() {
+    for (contexts, ends) in [(1, 200), (2, 250)] {
+        let mut host = Host::new();
+        host.process(process(7), &container('a'));
+        for _ in 0..contexts {
+            host.moment(process(7), Moment::ContextReady, 100);
+        }
+        host.look(150, &[(process(7), 0, 500)]);
+        host.moment(process(7), Moment::ContextGone, 300);
+        host.apply(Event::ProcessExited { process: process(7), at: at(350) });
+        assert_eq!(host.ended_ms(), [ends], "with {contexts} contexts");
+    }
+}
+
+#[test]
 fn a_reused_pid_is_another_process() {
     let mut host = Host::new();
     let (first, second) = (process(7), ProcKey { pid: 7, start_ticks: 99_999 });

@@ -285,8 +285,11 @@ impl Bench<'_> {
         self.launched += 1;
         let (size, repeats) = (SLOWDOWN_SIZE.to_string(), SLOWDOWN_LAUNCHES.to_string());
         let args = ["load", "--size", &size, "--repeats", &repeats];
-        let launch =
-            Launch { name: format!("t{}", self.launched), owner: None, args: args.into_iter().map(str::to_owned).collect() };
+        let launch = Launch {
+            name: format!("t{}", self.launched),
+            owner: None,
+            args: args.into_iter().map(str::to_owned).collect(),
+        };
         let tenant = self.stage.launch(&launch)?;
         let deadline = Instant::now() + PATIENCE;
         let code = self.stage.wait(&tenant, || Instant::now() > deadline)?;

@@ -105,30 +105,64 @@ impl Report {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let Workload { containers, processes_each, matrix_size } = self.workload;
-        writeln!(out, "{} · {} · {} CPUs · Linux {}", self.machine.gpu, self.machine.tenants, self.machine.cpus, self.machine.kernel)?;
-        writeln!(out, "{containers} tenants, {processes_each} processes each, two stays per process, {matrix_size}² products at random times\n")?;
+        writeln!(
+            out,
+            "{} · {} · {} CPUs · Linux {}",
+            self.machine.gpu, self.machine.tenants, self.machine.cpus, self.machine.kernel
+        )?;
+        writeln!(
+            out,
+            "{containers} tenants, {processes_each} processes each, two stays per process, {matrix_size}² products at random times\n"
+        )?;
         writeln!(out, "Seen against the workload's own clock, in ms (the papers' monitor: +{PAPER_ERROR_MS} ms)")?;
-        writeln!(out, "{:<8} {:<18} {:>5} {:>6}   {:>26}   {:>26}", "sources", "instant", "seen", "missed", "error p50/p99/max", "told after p50/p99/max")?;
+        writeln!(
+            out,
+            "{:<8} {:<18} {:>5} {:>6}   {:>26}   {:>26}",
+            "sources", "instant", "seen", "missed", "error p50/p99/max", "told after p50/p99/max"
+        )?;
         for row in &self.detection {
             let (error, told) = (triple(row.error_ms), triple(row.told_after_ms));
-            writeln!(out, "{:<8} {:<18} {:>5} {:>6}   {error:>26}   {told:>26}", row.sources, row.instant, row.seen, row.missed)?;
+            writeln!(
+                out,
+                "{:<8} {:<18} {:>5} {:>6}   {error:>26}   {told:>26}",
+                row.sources, row.instant, row.seen, row.missed
+            )?;
         }
         if !self.nvml_curve.is_empty() {
             writeln!(out, "\nNVML alone: what an interval costs and gives")?;
-            writeln!(out, "{:>8} {:>10}   {:>26}   {:>26}", "ms", "CPU %", "start error p50/p99/max", "end error p50/p99/max")?;
+            writeln!(
+                out,
+                "{:>8} {:>10}   {:>26}   {:>26}",
+                "ms", "CPU %", "start error p50/p99/max", "end error p50/p99/max"
+            )?;
         }
         for point in &self.nvml_curve {
             let (start, end) = (triple(point.start_error_ms), triple(point.end_error_ms));
             writeln!(out, "{:>8} {:>10.2}   {start:>26}   {end:>26}", point.interval_ms, point.cpu_pct)?;
         }
         if !self.cost.is_empty() {
-            writeln!(out, "\nWhat watching costs the host\n{:<8} {:>10} {:>14} {:>10}", "sources", "tenants", "CPU % of a core", "memory")?;
+            writeln!(
+                out,
+                "\nWhat watching costs the host\n{:<8} {:>10} {:>14} {:>10}",
+                "sources", "tenants", "CPU % of a core", "memory"
+            )?;
         }
         for cost in &self.cost {
-            writeln!(out, "{:<8} {:>10} {:>14.2} {:>10}", cost.sources, cost.containers, cost.cpu_pct, cost.resident_bytes.to_string())?;
+            writeln!(
+                out,
+                "{:<8} {:>10} {:>14.2} {:>10}",
+                cost.sources,
+                cost.containers,
+                cost.cpu_pct,
+                cost.resident_bytes.to_string()
+            )?;
         }
         if let Some(slow) = &self.slowdown {
-            writeln!(out, "\nWhat being watched costs a tenant that only launches: ×{:.4} (noise of this measurement ×{:.4})", slow.ratio, slow.noise_ratio)?;
+            writeln!(
+                out,
+                "\nWhat being watched costs a tenant that only launches: ×{:.4} (noise of this measurement ×{:.4})",
+                slow.ratio, slow.noise_ratio
+            )?;
         }
         writeln!(out, "\n{:<46} {:>12} {:>16}", "goal", "at most", "reached")?;
         for goal in &self.goals {

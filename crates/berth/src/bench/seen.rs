@@ -128,7 +128,8 @@ mod tests {
     fn reports_are_paired_with_the_nearest_truth_of_their_own_tenant() {
         let reports = [at(1, 10), at(2, 20), at(1, 30)];
         let truth = [9_900_000_000, 20_000_000_000, 30_100_000_000];
-        let paired: Vec<_> = pair(&reports, &tenant(1), What::TaskStarted, &truth).into_iter().map(|r| r.cloned()).collect();
+        let paired: Vec<_> =
+            pair(&reports, &tenant(1), What::TaskStarted, &truth).into_iter().map(|r| r.cloned()).collect();
         assert_eq!(paired, [Some(at(1, 10)), None, Some(at(1, 30))]);
     }
 

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut exits = OpenOptions::new().create(true).append(true).open(exits_beside(&args.output))?;
     for round in 0..args.rounds {
         let mut child = Command::new(&program)
-            .args(["load", "--tasks", "2", "--fail-at", "exit", "--fail-how", "exit", "--fail-task", "1"])
+            .args(["load", "--tasks", "2", "--fail-at", "free", "--fail-how", "exit", "--fail-task", "1"])
             .args(["--size", &args.size.to_string(), "--repeats", &args.repeats.to_string()])
             .args(["--task-gap", &format!("{}ms..{}ms", args.gap_ms / 5, args.gap_ms)])
             .args(["--seed", &(args.seed * 1_000 + u64::from(round)).to_string()])

@@ -103,6 +103,5 @@ fn run_detect(args: &Detect, global: &Global) -> Result<()> {
         parts: if args.parts.is_empty() { every } else { args.parts.clone() },
     };
     let report = detect::run(&plan, &|what| eprintln!("berth: {what}"))?;
-    let mut out = Stdout::new();
-    if args.json { out.line(&serde_json::to_string_pretty(&report)?) } else { out.line(&report.to_text()) }
+    if args.json { Stdout::json(&report) } else { Stdout::line(&report.to_text()) }
 }

@@ -21,7 +21,8 @@ pub struct CgroupGround {
 
 impl CgroupGround {
     pub fn open(name: &str) -> anyhow::Result<Self> {
-        let Some(hierarchy) = HIERARCHIES.iter().map(PathBuf::from).find(|dir| dir.join("cgroup.procs").exists()) else {
+        let Some(hierarchy) = HIERARCHIES.iter().map(PathBuf::from).find(|dir| dir.join("cgroup.procs").exists())
+        else {
             bail!("no cgroup hierarchy is mounted under /sys/fs/cgroup");
         };
         let root = hierarchy.join(format!("{name}-{}", std::process::id()));

@@ -24,7 +24,11 @@ use self::sim::SimGpu;
 /// Which GPU the tenants use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GpuChoice {
-    Sim { profile: String, gpus: u32, time_scale: Option<u32> },
+    Sim {
+        profile: String,
+        gpus: u32,
+        time_scale: Option<u32>,
+    },
     /// The host's own driver.
     Real,
 }

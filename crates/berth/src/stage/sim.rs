@@ -23,7 +23,16 @@ impl SimGpu {
         let log = dir.with_extension("log");
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
-        command.args(["sim", "serve", "--until-stdin-closes", "--profile", profile, "--gpus", &gpus.to_string(), "--dir"]);
+        command.args([
+            "sim",
+            "serve",
+            "--until-stdin-closes",
+            "--profile",
+            profile,
+            "--gpus",
+            &gpus.to_string(),
+            "--dir",
+        ]);
         command.arg(dir);
         if let Some(scale) = time_scale {
             command.args(["--time-scale", &scale.to_string()]);

@@ -38,6 +38,9 @@ pub struct Args {
     /// How many times faster than the real thing
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     time_scale: f64,
+    /// Stop when standard input is closed, as it is when the program that started this one dies
+    #[arg(long)]
+    until_stdin_closes: bool,
     /// All processes share the GPU through an MPS server instead of taking turns
     #[arg(long)]
     mps: bool,
@@ -47,6 +50,9 @@ pub fn run(args: &Args) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
+    }
+    if args.until_stdin_closes {
+        stop_with_stdin(&stop)?;
     }
     let options = ServeOptions {
         gpu_count: args.gpus,
@@ -59,6 +65,17 @@ pub fn run(args: &Args) -> Result<()> {
     let server = Server::bind(options).context("serving simulated GPUs")?;
     Stdout::line(&format!("{} x {name} in {}; stop with Ctrl-C", args.gpus, args.dir.display()))?;
     server.run(|| stop.load(Ordering::Relaxed)).context("serving simulated GPUs")
+}
+
+fn stop_with_stdin(stop: &Arc<AtomicBool>) -> Result<()> {
+    let stop = Arc::clone(stop);
+    let wait = move || {
+        // Whatever comes is read and dropped; an error is as good as the end.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("berth-stdin".into()).spawn(wait).context("starting a thread")?;
+    Ok(())
 }
 
 /// What looks like a path is one; all else is the name of a built-in profile.
