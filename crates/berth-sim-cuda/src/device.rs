@@ -70,6 +70,9 @@ pub(crate) fn attribute(out: Out<c_int>, attribute: c_int, device: c_int) -> Ans
     out.set(attribute_value(gpu(device)?, attribute)?)
 }
 
+/// The last attribute CUDA 13.0 knows.
+const LAST_ATTRIBUTE: c_int = 147;
+
 /// The attributes by their number in the driver API: limits all GPUs of the last ten years share, this GPU's own
 /// values, and 0 ("not there") for every capability that is not modelled.
 fn attribute_value(gpu: &Gpu, attribute: c_int) -> Answer<c_int> {
@@ -97,7 +100,7 @@ fn attribute_value(gpu: &Gpu, attribute: c_int) -> Answer<c_int> {
         81 => 96 << 10, // shared memory per SM
         97 => 96 << 10, // shared memory per block, on request
         106 => 32,      // blocks per SM
-        1..=147 => 0,
+        attribute if (1..=LAST_ATTRIBUTE).contains(&attribute) => 0,
         _ => return Err(result::INVALID_VALUE),
     })
 }

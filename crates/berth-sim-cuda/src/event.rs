@@ -58,7 +58,12 @@ pub(crate) fn elapsed(out: Out<f32>, start: u64, end: u64) -> Answer {
         return Err(result::INVALID_HANDLE);
     }
     match call(Request::EventElapsed { context: first.context, start, end })? {
-        Reply::Nanos(nanos) => out.set((nanos as f64 / 1e6) as f32),
+        Reply::Nanos(nanos) => out.set(milliseconds(nanos)),
         reply => Err(unexpected(&reply)),
     }
+}
+
+#[allow(clippy::cast_possible_truncation)] // the driver API says it with a float's precision
+fn milliseconds(nanos: u64) -> f32 {
+    (nanos as f64 / 1e6) as f32
 }

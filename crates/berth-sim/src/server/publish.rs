@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use berth_proto::cuda::DRIVER_VERSION;
-use berth_proto::nvml_state::{self, Area, Gpu, Host, Process, SmSample, StateError, Writer};
+use berth_proto::nvml_state::{self, Area, Gpu, Host, Process, SmSample, Writer};
 
 use super::clock::Clock;
 use super::options::ServeError;
@@ -28,7 +28,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn create(dir: &Path) -> Result<Self, ServeError> {
-        let writer = Writer::create(&dir.join(nvml_state::FILE_NAME)).map_err(StateError::from)?;
+        let writer = Writer::create(&dir.join(nvml_state::FILE_NAME))?;
         Ok(Self { writer, view: None, published_ns: 0, beat_ns: 0, stale: true })
     }
 

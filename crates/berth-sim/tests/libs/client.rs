@@ -118,10 +118,7 @@ impl Driver {
             }
             "exec" => exec_again(),
             "threads" => self.threads(n),
-            "ptsz" => {
-                let code = crate::ptsz::in_client(&self.library, self.kernel);
-                code
-            }
+            "ptsz" => crate::ptsz::in_client(&self.library, self.kernel),
             other => panic!("no such command: {other}"),
         };
         if small != 0 {

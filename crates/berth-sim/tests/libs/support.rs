@@ -197,10 +197,6 @@ impl Client {
     pub fn take_input(&mut self) -> Option<ChildStdin> {
         self.input.take()
     }
-
-    pub fn wait(&mut self) {
-        self.child.wait().unwrap();
-    }
 }
 
 impl Drop for Client {
