@@ -80,7 +80,11 @@ image() {
 # The advisories check of cargo-deny needs a database that is not in a package registry: see deny.toml.
 dependencies() { cargo deny --offline --log-level error check --hide-inclusion-graph bans licenses sources; }
 
-documentation() { RUSTDOCFLAGS=-Dwarnings cargo doc --locked --workspace --no-deps; }
+# For those who work on berth, so private items are in it and may be linked to.
+documentation() {
+    RUSTDOCFLAGS="-Dwarnings -Arustdoc::private-intra-doc-links" \
+        cargo doc --locked --workspace --no-deps --document-private-items
+}
 
 # Process events and probes speak the host's pids: the kernel offers them in its first pid namespace only, whose number
 # is fixed (PROC_PID_INIT_INO).
