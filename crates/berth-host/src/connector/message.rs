@@ -16,10 +16,12 @@ const PROC_EVENT_EXEC: u32 = 2;
 /// What to ask of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Events of programs being started, and no others (Linux 6.6; older kernels do not answer).
-    ListenExec,
-    /// Every process event.
+    /// Every process event. Always answered.
     ListenAll,
+    /// The same, in the form that Linux 6.6 brought. Older kernels do not answer, which tells them apart.
+    ListenAllFilterable,
+    /// From 6.6 on: starts of programs and nothing else, not even an answer to this.
+    ListenExec,
     Ignore,
 }
 
@@ -27,7 +29,7 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// The answer to the request with this number; `error` is an errno, 0 for success.
-    Ack { seq: u32, error: u32 },
+    Ack { number: u32, error: u32 },
     /// A program was started.
     Exec { at: Mono },
     /// An event nobody here cares for.
@@ -35,14 +37,15 @@ pub enum Message {
 }
 
 impl Request {
-    pub fn encode(self, seq: u32) -> Vec<u8> {
-        let mut data = Vec::new();
-        match self {
-            Request::ListenExec => [LISTEN, PROC_EVENT_EXEC].iter().for_each(|word| data.extend(word.to_ne_bytes())),
-            Request::ListenAll => data.extend(LISTEN.to_ne_bytes()),
-            Request::Ignore => data.extend(IGNORE.to_ne_bytes()),
-        }
-        frame(seq, 0, &data)
+    pub fn encode(self, number: u32) -> Vec<u8> {
+        let words: &[u32] = match self {
+            Request::ListenAll => &[LISTEN],
+            Request::ListenAllFilterable => &[LISTEN, PROC_EVENT_NONE],
+            Request::ListenExec => &[LISTEN, PROC_EVENT_EXEC],
+            Request::Ignore => &[IGNORE],
+        };
+        let data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        frame(number, &data)
     }
 }
 
@@ -56,21 +59,26 @@ impl Message {
         let event = NETLINK_HEADER + CONNECTOR_HEADER;
         let nanos = packet.get(event + 8..event + 16)?.try_into().ok()?;
         Some(match word(event)? {
-            PROC_EVENT_NONE => Message::Ack { seq: word(NETLINK_HEADER + 8)?, error: word(event + 16)? },
+            PROC_EVENT_NONE => {
+                let number = word(NETLINK_HEADER + 12)?.wrapping_sub(1);
+                Message::Ack { number, error: word(event + 16)? }
+            }
             PROC_EVENT_EXEC => Message::Exec { at: Mono(u64::from_ne_bytes(nanos)) },
             _ => Message::Other,
         })
     }
 }
 
-fn frame(seq: u32, ack: u32, data: &[u8]) -> Vec<u8> {
+/// A request's number is in the field for acknowledgements, where the answer has it plus one: what the kernel puts in
+/// the field for sequences is a count of its own.
+fn frame(number: u32, data: &[u8]) -> Vec<u8> {
     let length = NETLINK_HEADER + CONNECTOR_HEADER + data.len();
     let mut packet = Vec::with_capacity(length);
     packet.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
     packet.extend(NLMSG_DONE.to_ne_bytes());
     packet.extend([0u8; 2]); // flags
-    packet.extend([0u8; 8]); // sequence and port: the connector has its own sequence, the kernel fills in the port
-    for word in [CN_IDX_PROC, CN_VAL_PROC, seq, ack] {
+    packet.extend([0u8; 8]); // sequence and port: the connector does without the one, the kernel fills in the other
+    for word in [CN_IDX_PROC, CN_VAL_PROC, 0, number] {
         packet.extend(word.to_ne_bytes());
     }
     packet.extend(u16::try_from(data.len()).unwrap_or(u16::MAX).to_ne_bytes());
@@ -84,26 +92,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn event(seq: u32, what: u32, nanos: u64, tail: u32) -> Vec<u8> {
+    fn event(number: u32, what: u32, nanos: u64, tail: u32) -> Vec<u8> {
         let mut data = Vec::new();
         data.extend(what.to_ne_bytes());
         data.extend(7u32.to_ne_bytes()); // cpu
         data.extend(nanos.to_ne_bytes());
         data.extend(tail.to_ne_bytes());
         data.extend([0u8; 20]);
-        frame(seq, 0, &data)
+        frame(number, &data)
     }
 
     #[test]
     fn events_are_told_apart() {
         assert_eq!(Message::decode(&event(0, PROC_EVENT_EXEC, 42, 0)), Some(Message::Exec { at: Mono(42) }));
-        assert_eq!(Message::decode(&event(9, PROC_EVENT_NONE, 42, 1)), Some(Message::Ack { seq: 9, error: 1 }));
+        assert_eq!(Message::decode(&event(9, PROC_EVENT_NONE, 42, 1)), Some(Message::Ack { number: 8, error: 1 }));
         assert_eq!(Message::decode(&event(0, 0x8000_0000, 42, 0)), Some(Message::Other));
     }
 
     #[test]
     fn requests_say_their_length_in_both_headers() {
-        for (request, data) in [(Request::ListenExec, 8), (Request::ListenAll, 4), (Request::Ignore, 4)] {
+        for (request, data) in
+            [(Request::ListenExec, 8), (Request::ListenAllFilterable, 8), (Request::ListenAll, 4), (Request::Ignore, 4)]
+        {
             let packet = request.encode(1);
             assert_eq!(packet.len(), 36 + data);
             assert_eq!(packet[..4], u32::try_from(packet.len()).unwrap().to_ne_bytes());

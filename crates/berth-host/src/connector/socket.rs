@@ -1,6 +1,7 @@
 //! The netlink socket: subscribing and receiving.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use berth_model::Mono;
@@ -14,6 +15,9 @@ use super::message::{Message, Request};
 use crate::clock;
 
 const GROUP: u32 = 1;
+
+/// Numbers requests, so that answers can be told apart.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The kernel answers while the request is being sent, so this is long.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
@@ -39,28 +43,28 @@ impl Socket {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))
             .map_err(ConnectorError::io("open a netlink socket"))?;
         bind(&fd, &SocketAddrNetlink::new(0, GROUP)).map_err(ConnectorError::io("bind a netlink socket"))?;
-        let mut socket = Socket { fd, is_filtered: true };
-        for request in [Request::ListenExec, Request::ListenAll] {
-            socket.is_filtered = request == Request::ListenExec;
-            if socket.ask(request)? {
-                return Ok(socket);
-            }
+        let mut socket = Socket { fd, is_filtered: false };
+        if socket.ask(Request::ListenAllFilterable)? {
+            socket.send(Request::ListenExec, 0).map_err(ConnectorError::io("ask"))?;
+            socket.is_filtered = true;
+        } else if !socket.ask(Request::ListenAll)? {
+            return Err(ConnectorError::NoAnswer);
         }
-        Err(ConnectorError::NoAnswer)
+        Ok(socket)
     }
 
     /// Whether the kernel agreed; `false` if it did not answer.
     fn ask(&self, request: Request) -> Result<bool, ConnectorError> {
         // Other listeners' answers come by the same group; the number tells ours.
-        let own_seq = std::process::id().rotate_left(16) ^ u32::from(self.is_filtered);
+        let own = NUMBER.fetch_add(1, Ordering::Relaxed) ^ std::process::id().rotate_left(16);
         let deadline = clock::now() + ANSWER_WITHIN;
-        self.send(request, own_seq).map_err(ConnectorError::io("ask"))?;
+        self.send(request, own).map_err(ConnectorError::io("ask"))?;
         let mut buffer = [0u8; 256];
         loop {
             match recv(&self.fd, &mut buffer, RecvFlags::empty()) {
                 Ok((length, _)) => match Message::decode(&buffer[..length]) {
-                    Some(Message::Ack { seq, error: 0 }) if seq == own_seq => return Ok(true),
-                    Some(Message::Ack { seq, error }) if seq == own_seq => return Err(refusal(error)),
+                    Some(Message::Ack { number, error: 0 }) if number == own => return Ok(true),
+                    Some(Message::Ack { number, error }) if number == own => return Err(refusal(error)),
                     _ => {}
                 },
                 Err(Errno::AGAIN) if clock::now() < deadline => {
@@ -75,9 +79,9 @@ impl Socket {
         }
     }
 
-    fn send(&self, request: Request, seq: u32) -> Result<(), Errno> {
-        let kernel = SocketAddrNetlink::new(0, GROUP);
-        sendto(&self.fd, &request.encode(seq), SendFlags::empty(), &kernel).map(drop)
+    fn send(&self, request: Request, number: u32) -> Result<(), Errno> {
+        let kernel = SocketAddrNetlink::new(0, 0);
+        sendto(&self.fd, &request.encode(number), SendFlags::empty(), &kernel).map(drop)
     }
 
     /// Takes everything that waits, without blocking.
@@ -114,7 +118,8 @@ impl Drop for Socket {
     }
 }
 
-fn refusal(error: u32) -> ConnectorError {
+/// What the kernel means by this error number. Kernels before 6.6 ask for a privilege.
+pub(super) fn refusal(error: u32) -> ConnectorError {
     match i32::try_from(error).map(Errno::from_raw_os_error) {
         Ok(Errno::PERM) => ConnectorError::NoPermission,
         Ok(errno) => ConnectorError::Refused { source: errno.into() },

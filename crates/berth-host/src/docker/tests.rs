@@ -14,7 +14,7 @@ use std::time::Duration;
 use berth_model::{Source, SourceStatus};
 
 use super::*;
-use crate::testing::{eventually, skip};
+use crate::testing::{eventually, skip_unprepared};
 
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -376,7 +376,10 @@ impl Drop for RealContainer {
 fn a_real_engine_s_container_is_followed_through_its_life() {
     const TEST: &str = "a_real_engine_s_container_is_followed_through_its_life";
     let (Ok(host), Ok(image)) = (std::env::var("BERTH_TEST_DOCKER"), std::env::var("BERTH_TEST_IMAGE")) else {
-        return skip(TEST, "BERTH_TEST_DOCKER and BERTH_TEST_IMAGE name no engine and image (make test sets them)");
+        return skip_unprepared(
+            TEST,
+            "BERTH_TEST_DOCKER and BERTH_TEST_IMAGE name no engine and image (make test sets them)",
+        );
     };
     let socket = PathBuf::from(host.strip_prefix("unix://").expect("a unix:// address"));
     assert!(available(&socket).unwrap().version.is_some());

@@ -1,0 +1,233 @@
+//! What this host can do, level by level, and source by source: for `berth doctor`.
+//!
+//! Facts are gathered first, by trying where trying changes nothing; what they mean is decided by pure functions below.
+//! This version of berth observes. Of the other levels it says what the *host* offers, not that berth uses it.
+
+mod gather;
+mod sys;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use berth_model::{Settings, Source};
+use serde::Serialize;
+
+pub use gather::gather;
+
+/// What can be done with a tenant. Only observing is required.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Observe,
+    /// Its container is paused.
+    Freeze,
+    /// The driver refuses its new work and drains what it has submitted.
+    Lock,
+    /// It is stopped at its next launch or allocation.
+    Gate,
+    /// Its GPU memory is moved to host memory.
+    Park,
+    /// It gets a share of the GPU's processors.
+    Partition,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    Level(Level),
+    Source(Source),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Status {
+    /// It works.
+    Available { detail: String },
+    /// The host has what it takes; this version of berth does not use it yet.
+    Offered { detail: String },
+    /// `reason` says why not, and how to get it.
+    Missing { reason: String },
+    /// Switched off by the settings.
+    Off,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LevelReport {
+    pub subject: Subject,
+    #[serde(flatten)]
+    pub status: Status,
+}
+
+/// All that is known about the host. `Err` holds the mechanism's words: why not, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub nvml: Result<NvmlFacts, String>,
+    /// Whether processes can be followed.
+    pub processes: Result<(), String>,
+    /// `None`: switched off.
+    pub docker: Option<Result<String, String>>,
+    pub process_events: Option<Result<String, String>>,
+    pub probes: Option<Result<String, String>>,
+    /// As the kernel sees it, whatever the settings say.
+    pub uprobes: Result<String, String>,
+    pub freezers: Vec<Freezer>,
+    pub cuda: Result<CudaFacts, String>,
+    /// Where the MPS control program is.
+    pub mps_control: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NvmlFacts {
+    pub driver: Option<String>,
+    pub gpus: usize,
+    /// How many of them can be divided into instances.
+    pub mig_capable: usize,
+}
+
+/// What the CUDA driver library has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CudaFacts {
+    pub library: PathBuf,
+    pub has_lock: bool,
+    pub has_checkpoint: bool,
+    pub has_green_contexts: bool,
+}
+
+/// A mounted hierarchy that can freeze.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freezer {
+    pub version: CgroupVersion,
+    pub mount: PathBuf,
+    pub is_writable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupVersion {
+    V1,
+    V2,
+}
+
+/// Finds out everything: seconds at most. The levels first, in order, then the sources.
+pub fn check(settings: &Settings) -> Vec<LevelReport> {
+    reports(&gather(settings))
+}
+
+/// What the facts mean.
+pub fn reports(facts: &Facts) -> Vec<LevelReport> {
+    let level = |level, status| LevelReport { subject: Subject::Level(level), status };
+    let source = |source, status| LevelReport { subject: Subject::Source(source), status };
+    vec![
+        level(Level::Observe, observe(facts)),
+        level(Level::Freeze, freeze(&facts.freezers)),
+        level(Level::Lock, lock(&facts.cuda)),
+        level(Level::Gate, gate(facts)),
+        level(Level::Park, park(&facts.cuda)),
+        level(Level::Partition, partition(facts)),
+        source(Source::Nvml, found(facts.nvml.as_ref().map(describe))),
+        source(Source::Docker, optional(facts.docker.as_ref())),
+        source(Source::ProcessEvents, optional(facts.process_events.as_ref())),
+        source(Source::Probes, optional(facts.probes.as_ref())),
+    ]
+}
+
+fn observe(facts: &Facts) -> Status {
+    match (&facts.nvml, &facts.processes) {
+        (Ok(nvml), Ok(())) if nvml.gpus > 0 => Status::Available { detail: describe(nvml) },
+        (Ok(_), Ok(())) => {
+            missing("the driver answers and lists no GPU: is one plugged in, and given to this container?")
+        }
+        (Err(reason), _) | (_, Err(reason)) => missing(reason),
+    }
+}
+
+fn freeze(freezers: &[Freezer]) -> Status {
+    let name = |freezer: &Freezer| {
+        let version = match freezer.version {
+            CgroupVersion::V1 => "cgroup v1 freezer",
+            CgroupVersion::V2 => "cgroup v2",
+        };
+        format!("{version} at {}", freezer.mount.display())
+    };
+    if freezers.is_empty() {
+        return missing("no cgroup hierarchy that can freeze is mounted: mount cgroup2 at /sys/fs/cgroup");
+    }
+    let writable: Vec<String> = freezers.iter().filter(|freezer| freezer.is_writable).map(name).collect();
+    if writable.is_empty() {
+        let seen: Vec<String> = freezers.iter().map(name).collect();
+        return missing(format!("{} may not be written: run berth as root, on the host", seen.join(" and ")));
+    }
+    Status::Offered { detail: writable.join(" and ") }
+}
+
+fn lock(cuda: &Result<CudaFacts, String>) -> Status {
+    match cuda {
+        Err(reason) => missing(reason),
+        Ok(cuda) if cuda.has_lock => {
+            Status::Offered { detail: format!("{} has cuCheckpointProcessLock", cuda.library.display()) }
+        }
+        Ok(cuda) => too_old(cuda, "cuCheckpointProcessLock"),
+    }
+}
+
+fn gate(facts: &Facts) -> Status {
+    match (&facts.uprobes, &facts.cuda) {
+        (Err(reason), _) | (_, Err(reason)) => missing(reason),
+        (Ok(detail), Ok(cuda)) => Status::Offered { detail: format!("{detail}, on {}", cuda.library.display()) },
+    }
+}
+
+fn park(cuda: &Result<CudaFacts, String>) -> Status {
+    match cuda {
+        Err(reason) => missing(reason),
+        Ok(cuda) if cuda.has_lock && cuda.has_checkpoint => {
+            Status::Offered { detail: format!("{} has cuCheckpointProcessCheckpoint", cuda.library.display()) }
+        }
+        Ok(cuda) => too_old(cuda, "cuCheckpointProcessCheckpoint"),
+    }
+}
+
+fn partition(facts: &Facts) -> Status {
+    let mut ways = Vec::new();
+    if let Some(program) = &facts.mps_control {
+        ways.push(format!("MPS ({})", program.display()));
+    }
+    if facts.cuda.as_ref().is_ok_and(|cuda| cuda.has_green_contexts) {
+        ways.push("green contexts".to_owned());
+    }
+    if facts.nvml.as_ref().is_ok_and(|nvml| nvml.mig_capable > 0) {
+        ways.push("MIG".to_owned());
+    }
+    if ways.is_empty() {
+        return missing(
+            "neither MPS, green contexts nor MIG are here: install nvidia-cuda-mps-control, or the driver of CUDA 12.4",
+        );
+    }
+    Status::Offered { detail: ways.join(", ") }
+}
+
+fn describe(nvml: &NvmlFacts) -> String {
+    let plural = if nvml.gpus == 1 { "" } else { "s" };
+    let driver = nvml.driver.as_ref().map_or_else(String::new, |version| format!(", driver {version}"));
+    format!("{} GPU{plural}{driver}", nvml.gpus)
+}
+
+fn found(fact: Result<String, &String>) -> Status {
+    match fact {
+        Ok(detail) => Status::Available { detail },
+        Err(reason) => missing(reason),
+    }
+}
+
+fn optional(fact: Option<&Result<String, String>>) -> Status {
+    fact.map_or(Status::Off, |fact| found(fact.as_ref().cloned()))
+}
+
+fn too_old(cuda: &CudaFacts, symbol: &str) -> Status {
+    missing(format!("{} has no {symbol}: install NVIDIA driver 570 or newer", cuda.library.display()))
+}
+
+fn missing(reason: impl Into<String>) -> Status {
+    Status::Missing { reason: reason.into() }
+}
