@@ -14,6 +14,28 @@ const BUILTIN: [(&str, &str); 3] = [
     ("h200", include_str!("../../../profiles/h200.toml")),
 ];
 
+/// Far above any GPU, far below where bytes overflow.
+const MAX_MEMORY_MIB: u64 = 1 << 40;
+
+/// Keys whose value is divided by, or without which there is no GPU.
+const POSITIVE: [&str; 15] = [
+    "gpu.sm_count",
+    "gpu.blocks_per_sm",
+    "gpu.max_threads_per_sm",
+    "gpu.memory_mib",
+    "compute.gflops",
+    "compute.bandwidth_gbps",
+    "compute.slice_us",
+    "copy.h2d_process_gbps",
+    "copy.h2d_engine_gbps",
+    "copy.d2h_process_gbps",
+    "copy.d2h_engine_gbps",
+    "checkpoint.save_gbps",
+    "checkpoint.restore_gbps",
+    "nvml.utilisation_window_ms",
+    "host.init_gbps",
+];
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -144,7 +166,7 @@ pub enum ProfileError {
     #[error("parse profile {origin}")]
     Parse { origin: String, source: Box<toml::de::Error> },
     #[error("profile {origin}: {key} is {value}, must be {must}")]
-    Value { origin: String, key: &'static str, value: f64, must: &'static str },
+    Value { origin: String, key: String, value: f64, must: &'static str },
 }
 
 pub fn builtin_names() -> Vec<&'static str> {
@@ -167,8 +189,9 @@ impl Profile {
 
     /// `origin` names the text in errors.
     pub fn parse(origin: &str, text: &str) -> Result<Profile, ProfileError> {
-        let profile: Profile = toml::from_str(text)
-            .map_err(|source| ProfileError::Parse { origin: origin.into(), source: Box::new(source) })?;
+        let unreadable = |source| ProfileError::Parse { origin: origin.into(), source: Box::new(source) };
+        let profile: Profile = toml::from_str(text).map_err(unreadable)?;
+        check_numbers(origin, &toml::from_str(text).map_err(unreadable)?)?;
         profile.check(origin)?;
         Ok(profile)
     }
@@ -180,69 +203,48 @@ impl Profile {
     }
 
     fn check(&self, origin: &str) -> Result<(), ProfileError> {
-        let refuse = |key, value, must| Err(ProfileError::Value { origin: origin.into(), key, value, must });
-        for (key, value) in self.rates() {
-            if !(value.is_finite() && value > 0.0) {
-                return refuse(key, value, "above 0");
-            }
-        }
-        for (key, value) in self.durations() {
-            if !(value.is_finite() && value >= 0.0) {
-                return refuse(key, value, "0 or more");
-            }
-        }
+        let refuse =
+            |key: &str, value, must| Err(ProfileError::Value { origin: origin.into(), key: key.into(), value, must });
         if self.context.jitter_pct > 100.0 {
             return refuse("context.jitter_pct", self.context.jitter_pct, "100 or less");
         }
-        let own = self.gpu.reserved_mib + self.context.memory_mib;
-        if own >= self.gpu.memory_mib {
-            return refuse("gpu.memory_mib", self.gpu.memory_mib as f64, "above reserved plus one context");
+        if self.gpu.memory_mib > MAX_MEMORY_MIB {
+            return refuse("gpu.memory_mib", self.gpu.memory_mib as f64, "at most 1 EiB");
+        }
+        if self.gpu.reserved_mib.saturating_add(self.context.memory_mib) >= self.gpu.memory_mib {
+            return refuse("gpu.memory_mib", self.gpu.memory_mib as f64, "above the reserve plus one context");
         }
         Ok(())
     }
+}
 
-    fn rates(&self) -> [(&'static str, f64); 15] {
-        [
-            ("gpu.sm_count", f64::from(self.gpu.sm_count)),
-            ("gpu.blocks_per_sm", f64::from(self.gpu.blocks_per_sm)),
-            ("gpu.memory_mib", self.gpu.memory_mib as f64),
-            ("compute.gflops", self.compute.gflops),
-            ("compute.bandwidth_gbps", self.compute.bandwidth_gbps),
-            ("compute.slice_us", self.compute.slice_us),
-            ("copy.h2d_process_gbps", self.copy.h2d_process_gbps),
-            ("copy.h2d_engine_gbps", self.copy.h2d_engine_gbps),
-            ("copy.d2h_process_gbps", self.copy.d2h_process_gbps),
-            ("copy.d2h_engine_gbps", self.copy.d2h_engine_gbps),
-            ("checkpoint.save_gbps", self.checkpoint.save_gbps),
-            ("checkpoint.restore_gbps", self.checkpoint.restore_gbps),
-            ("nvml.utilisation_window_ms", self.nvml.utilisation_window_ms as f64),
-            ("host.init_gbps", self.host.init_gbps),
-            ("gpu.max_threads_per_sm", f64::from(self.gpu.max_threads_per_sm)),
-        ]
+/// Every number of a profile is finite and not negative; what is divided by is not zero either.
+fn check_numbers(origin: &str, sections: &toml::Table) -> Result<(), ProfileError> {
+    let keys = sections.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+    for (section, (key, value)) in keys.flat_map(|(section, keys)| keys.iter().map(move |entry| (section, entry))) {
+        let Some(value) = value.as_float().or_else(|| value.as_integer().map(|value| value as f64)) else { continue };
+        let key = format!("{section}.{key}");
+        let (allowed, must) =
+            if POSITIVE.contains(&key.as_str()) { (value > 0.0, "above 0") } else { (value >= 0.0, "0 or more") };
+        if !(allowed && value.is_finite()) {
+            return Err(ProfileError::Value { origin: origin.into(), key, value, must });
+        }
     }
+    Ok(())
+}
 
-    fn durations(&self) -> [(&'static str, f64); 20] {
-        [
-            ("compute.launch_us", self.compute.launch_us),
-            ("compute.switch_us", self.compute.switch_us),
-            ("copy.latency_us", self.copy.latency_us),
-            ("context.create_open_ms", self.context.create_open_ms),
-            ("context.create_serial_ms", self.context.create_serial_ms),
-            ("context.create_blocking_ms", self.context.create_blocking_ms),
-            ("context.create_finish_ms", self.context.create_finish_ms),
-            ("context.teardown_serial_ms", self.context.teardown_serial_ms),
-            ("context.teardown_blocking_ms", self.context.teardown_blocking_ms),
-            ("context.jitter_pct", self.context.jitter_pct),
-            ("mps.create_serial_ms", self.mps.create_serial_ms),
-            ("mps.create_blocking_ms", self.mps.create_blocking_ms),
-            ("mps.teardown_serial_ms", self.mps.teardown_serial_ms),
-            ("mps.teardown_blocking_ms", self.mps.teardown_blocking_ms),
-            ("checkpoint.lock_us", self.checkpoint.lock_us),
-            ("checkpoint.save_base_ms", self.checkpoint.save_base_ms),
-            ("checkpoint.restore_base_ms", self.checkpoint.restore_base_ms),
-            ("nvml.process_list_base_us", self.nvml.process_list_base_us),
-            ("nvml.process_list_quadratic_us", self.nvml.process_list_quadratic_us),
-            ("host.process_start_ms", self.host.process_start_ms),
-        ]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_must_be_positive_exists() {
+        for (_, text) in BUILTIN {
+            let sections: toml::Table = toml::from_str(text).unwrap();
+            for name in POSITIVE {
+                let (section, key) = name.split_once('.').unwrap();
+                assert!(sections[section].get(key).is_some(), "{name}");
+            }
+        }
     }
 }

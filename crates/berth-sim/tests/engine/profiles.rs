@@ -50,6 +50,7 @@ fn impossible_values_are_refused_by_key() {
         ("switch_us = 240.0", "switch_us = -1.0", "compute.switch_us"),
         ("jitter_pct = 5.0", "jitter_pct = 101.0", "context.jitter_pct"),
         ("memory_mib = 143771", "memory_mib = 522", "gpu.memory_mib"),
+        ("memory_mib = 143771", "memory_mib = 9000000000000000000", "gpu.memory_mib"),
     ] {
         let message = message(h200_with(from, to).unwrap_err());
         assert!(message.contains(key) && message.contains("must be"), "{message}");
