@@ -1,6 +1,6 @@
 //! What crosses a process boundary: fixed layouts, messages and C types that two programs must agree on.
 //!
-//! Nothing here has a clock or a socket, and nothing here decides anything.
+//! Nothing here has a socket, only the task table has a clock, and nothing here decides anything.
 
 pub mod cuda;
 pub mod functions;

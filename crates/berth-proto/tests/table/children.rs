@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use berth_proto::table::{Reader, Row, TableError, Writer, monotonic_ns};
+use berth_proto::table::{Freshness, Reader, Row, TableError, Writer, monotonic_ns};
 
 use crate::support::{row_of, rows_of, stamp};
 
@@ -62,4 +62,11 @@ fn finds_no_room() {
     assert!(matches!(error, TableError::Allocate { bytes: 6_291_648, .. }), "{error:?}");
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "only the lock is left");
     Writer::create(&path, 4).unwrap().publish(&[row_of(1)], stamp(1)).unwrap();
+}
+
+#[test]
+#[ignore = "a role for another process"]
+fn hears_the_writer() {
+    let Some(path) = path() else { return };
+    assert_eq!(Reader::open(path).unwrap().freshness().unwrap(), Freshness::Live);
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use berth_proto::table::{Freshness, HeaderError, ReadError, Reader, TableError, Writer, monotonic_ns};
@@ -166,23 +166,38 @@ fn what_is_no_table_is_refused_by_name() {
     assert!(error.to_string().contains("xxxxxxxx"), "{error}");
 }
 
-#[test]
-fn a_full_file_system_is_a_clean_error() {
-    let unshare = |script: &str, path: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--map-root-user", "--mount", "sh", "-ec", script, "sh"]).arg(path.parent().unwrap());
-        command.arg(std::env::current_exe().unwrap()).env("BERTH_TEST_TABLE", path);
-        command.output()
-    };
-    let directory = directory();
-    let mount = "mount -t tmpfs -o size=64k tmpfs \"$1\"";
-    if !unshare(mount, &path_in(&directory)).is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: this machine allows no mount, not even in a user namespace");
+/// Runs `script` in namespaces of its own with the table's directory as `$1` and this program as `$2`.
+fn unshare(script: &str, path: &Path) -> Option<Output> {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-ec", script, "sh"]);
+    command.arg(path.parent()?).arg(std::env::current_exe().unwrap()).env("BERTH_TEST_TABLE", path);
+    command.output().ok()
+}
+
+fn assert_in_namespaces(setup: &str, role: &str, path: &Path) {
+    if !unshare(setup, path).is_some_and(|output| output.status.success()) {
+        eprintln!("skipped: this machine allows no mounts, not even in a user namespace");
         return;
     }
-    let script = format!("{mount}; exec \"$2\" --exact children::finds_no_room --ignored");
-    let output = unshare(&script, &path_in(&directory)).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let script = format!("{setup}; exec \"$2\" --exact children::{role} --ignored");
+    let output = unshare(&script, path).unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[test]
+fn a_full_file_system_is_a_clean_error() {
+    let directory = directory();
+    assert_in_namespaces("mount -t tmpfs -o size=64k tmpfs \"$1\"", "finds_no_room", &path_in(&directory));
+}
+
+#[test]
+fn a_reader_in_a_container_goes_by_the_heartbeat_since_the_pid_means_nothing_there() {
+    let directory = directory();
+    let _writer = Other::start("publishes_once_and_beats_until_killed", &path_in(&directory));
+    let mut reader = eventually("table", || Reader::open(path_in(&directory)).ok());
+    eventually("heartbeat", || (freshness(&mut reader) == Freshness::Live).then_some(()));
+    assert_in_namespaces("true", "hears_the_writer", &path_in(&directory));
 }
 
 proptest! {
