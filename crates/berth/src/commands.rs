@@ -4,6 +4,7 @@ pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod load;
@@ -20,6 +21,7 @@ use crate::cli::{Cli, Command};
 pub fn run(cli: Cli) -> Result<ExitCode> {
     let global = cli.global;
     match cli.command {
+        Command::Demo(args) => demo::run(&args, &global),
         Command::Daemon(args) => daemon::run(&args, &global),
         Command::Ps(args) => ps::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),

@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod columns;
 mod commands;
+mod demo;
 mod engine;
 mod live;
 mod logging;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         // The reader has gone, as in `berth ps | head -1`: nothing is left to do, and nothing went wrong.
         Err(error) if Stdout::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("berth: {error:#}");
+            eprintln!("berth: {}", format!("{error:#}").trim_end());
             ExitCode::from(if error.is::<SettingsError>() { WRONG_INPUT } else { FAILED })
         }
     }

@@ -17,9 +17,9 @@ pub const DEFAULT_FILE: &str = "/etc/berth/berth.toml";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    #[error("reading the settings in {}: {source}", path.display())]
+    #[error("reading the settings in {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Syntax { path: PathBuf, source: Box<toml::de::Error> },
     #[error("--set {argument}: write KEY=VALUE, such as `monitor.fast_interval=10ms`")]
     NoValue { argument: String },

@@ -27,8 +27,8 @@ pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, style: Style) 
 }
 
 /// `zone`: in which times of day are shown.
-pub fn of_ended(ended: &[EndedTask], zone: &TimeZone) -> String {
-    let rows = ended.iter().map(|task| {
+pub fn of_ended<'a>(ended: impl IntoIterator<Item = &'a EndedTask>, zone: &TimeZone) -> String {
+    let rows = ended.into_iter().map(|task| {
         let gpus: Vec<String> = task.gpus.iter().map(ToString::to_string).collect();
         vec![
             gpus.join(","),

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use berth_api::{Client, paths};
+use berth_model::snapshot::EndedTask;
 use berth_model::{GpuIndex, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
 use jiff::tz::TimeZone;
+use serde::Serialize;
 
 use crate::cli::Global;
 use crate::live::{Live, Origin, Update};
@@ -112,28 +114,43 @@ fn clear_screen(args: &Args) -> Result<()> {
 }
 
 fn show(args: &Args, snapshot: &Snapshot) -> Result<()> {
-    let tasks: Vec<&TaskRow> = snapshot.tasks.iter().filter(|row| is_wanted(args, row.gpu_index)).collect();
-    let ended: Vec<_> = snapshot
-        .ended
-        .iter()
-        .filter(|task| args.gpu.is_none_or(|gpu| task.gpus.contains(&GpuIndex(gpu))))
-        .cloned()
-        .collect();
+    let shown = Shown::of(args, snapshot);
     if args.json {
-        let value =
-            if args.all { serde_json::json!({ "tasks": tasks, "ended": ended }) } else { serde_json::to_value(tasks)? };
-        return if args.watch.is_some() { Stdout::line(&value.to_string()) } else { Stdout::json(&value) };
+        return shown.print_json(args);
     }
     warn_if_blind(snapshot);
-    let mut text = table::of_tasks(tasks, Style { width: Stdout::width(), full: args.no_trunc });
+    let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc });
     if args.all {
-        text += &format!("\nEnded\n{}", table::of_ended(&ended, &TimeZone::system()));
+        text += &format!("\nEnded\n{}", table::of_ended(shown.ended, &TimeZone::system()));
     }
     Stdout::text(&text)
 }
 
-fn is_wanted(args: &Args, gpu: Option<GpuIndex>) -> bool {
-    args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)))
+/// What the options leave of a snapshot; with `--all` this is the JSON.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    tasks: Vec<&'a TaskRow>,
+    ended: Vec<&'a EndedTask>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(args: &Args, snapshot: &'a Snapshot) -> Self {
+        let is_wanted = |gpu: Option<GpuIndex>| args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)));
+        let was_wanted = |task: &&EndedTask| task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
+        Self {
+            tasks: snapshot.tasks.iter().filter(|row| is_wanted(row.gpu_index)).collect(),
+            ended: snapshot.ended.iter().filter(was_wanted).collect(),
+        }
+    }
+
+    fn print_json(&self, args: &Args) -> Result<()> {
+        match (args.all, args.watch.is_some()) {
+            (true, true) => Stdout::line(&serde_json::to_string(self)?),
+            (true, false) => Stdout::json(self),
+            (false, true) => Stdout::line(&serde_json::to_string(&self.tasks)?),
+            (false, false) => Stdout::json(&self.tasks),
+        }
+    }
 }
 
 /// An empty table must not be taken for an empty GPU when nobody could look.

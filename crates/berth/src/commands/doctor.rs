@@ -1,0 +1,128 @@
+//! `berth doctor`: what this host can do, level by level and source by source; what is missing, why, and the remedy.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use berth_host::levels::{self, Level, LevelReport, Status, Subject};
+
+use crate::cli::Global;
+use crate::columns::Columns;
+use crate::out::Stdout;
+use crate::{logging, settings, table, words};
+
+const EXAMPLES: &str = "\
+Examples:
+  berth doctor
+  berth doctor --json | jq '.[] | select(.status == \"missing\")'
+  sudo berth doctor                what root could do
+
+Exit codes: 0 the GPUs can be observed, whatever else is missing; 1 they cannot.
+Trying things out changes nothing on the host.";
+
+/// Find out what this host can do, and how to get what is missing
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    let settings = settings::load(global)?;
+    logging::start_if_asked(global.log.is_some(), &settings.log)?;
+    let reports = levels::check(&settings);
+    if args.json {
+        Stdout::json(&reports)?;
+    } else {
+        Stdout::text(&text(&reports))?;
+    }
+    Ok(if can_observe(&reports) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The one level that everything else stands on.
+fn can_observe(reports: &[LevelReport]) -> bool {
+    reports.iter().any(|report| {
+        report.subject == Subject::Level(Level::Observe) && matches!(report.status, Status::Available { .. })
+    })
+}
+
+fn text(reports: &[LevelReport]) -> String {
+    let rows = |wanted: fn(&Subject) -> bool| {
+        let wanted = reports.iter().filter(move |report| wanted(&report.subject));
+        wanted
+            .map(|report| vec![name(report.subject).to_owned(), mark(&report.status).to_owned(), words(&report.status)])
+    };
+    let levels = rows(|subject| matches!(subject, Subject::Level(_)));
+    let sources = rows(|subject| matches!(subject, Subject::Source(_)));
+    let part = |heading, rows: Vec<Vec<String>>| {
+        table::render(Columns::new(&[heading, "STATUS", ""], &[false, false, false], rows))
+    };
+    format!("{}\n{}", part("LEVEL", levels.collect()), part("SOURCE", sources.collect()))
+}
+
+fn name(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Source(source) => words::source(source),
+        Subject::Level(Level::Observe) => "observe",
+        Subject::Level(Level::Freeze) => "freeze",
+        Subject::Level(Level::Lock) => "lock",
+        Subject::Level(Level::Gate) => "gate",
+        Subject::Level(Level::Park) => "park",
+        Subject::Level(Level::Partition) => "partition",
+    }
+}
+
+fn mark(status: &Status) -> &'static str {
+    match status {
+        Status::Available { .. } => "available",
+        Status::Offered { .. } => "offered",
+        Status::Missing { .. } => "missing",
+        Status::Off => "off",
+    }
+}
+
+fn words(status: &Status) -> String {
+    match status {
+        Status::Available { detail } => detail.clone(),
+        Status::Offered { detail } => format!("{detail} (this version of berth observes only)"),
+        Status::Missing { reason } => reason.clone(),
+        Status::Off => "switched off by the settings".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::Source;
+
+    use super::*;
+
+    fn report(subject: Subject, status: Status) -> LevelReport {
+        LevelReport { subject, status }
+    }
+
+    #[test]
+    fn only_observing_decides_the_exit_code() {
+        let available = Status::Available { detail: "1 GPU".into() };
+        let missing = Status::Missing { reason: "no driver: install it".into() };
+        let observe = Subject::Level(Level::Observe);
+        let freeze = Subject::Level(Level::Freeze);
+        assert!(can_observe(&[report(observe, available.clone()), report(freeze, missing.clone())]));
+        assert!(!can_observe(&[report(observe, missing), report(freeze, available)]));
+    }
+
+    #[test]
+    fn what_is_missing_says_why_and_what_is_off_says_so() {
+        let reports = [
+            report(Subject::Level(Level::Observe), Status::Available { detail: "2 GPUs, driver 570.1".into() }),
+            report(Subject::Level(Level::Freeze), Status::Offered { detail: "cgroup v2 at /sys/fs/cgroup".into() }),
+            report(Subject::Level(Level::Park), Status::Missing { reason: "too old: install driver 570".into() }),
+            report(
+                Subject::Source(Source::Docker),
+                Status::Missing { reason: "permission denied: join docker".into() },
+            ),
+            report(Subject::Source(Source::Probes), Status::Off),
+        ];
+        insta::assert_snapshot!(text(&reports));
+    }
+}

@@ -1,0 +1,78 @@
+//! The binary as people run it: output, errors, exit codes; without a daemon here, with one in `cli/daemon.rs`.
+
+#[path = "cli/config.rs"]
+mod config;
+#[path = "cli/daemon.rs"]
+mod daemon;
+#[path = "cli/run.rs"]
+mod run;
+
+use run::{Run, berth, dir_named};
+
+#[test]
+fn a_wrong_command_line_has_code_2_and_shows_the_usage() {
+    for args in [&["frobnicate"][..], &["ps", "--gpu", "first"], &["ps", "--watch", "2"], &[]] {
+        let run = berth(args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains("--help") || run.stderr.contains("Usage"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn top_without_a_terminal_says_what_to_use_instead() {
+    let run = berth(&["top"]);
+    assert_eq!(run.code, 1);
+    assert_eq!(run.stderr, "berth: top needs a terminal: use `berth ps --watch` for a file or a pipe\n");
+}
+
+#[test]
+fn a_library_that_is_no_nvml_is_told_and_ps_still_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, library) = (dir_named(&dir, "s"), dir_named(&dir, "libnvidia-ml.so.1"));
+    std::fs::write(&library, "not a library").unwrap();
+    let set = format!("nvml.library={library}");
+    let run = berth(&["--socket", &socket, "--set", &set, "--set", "docker.mode=off", "ps"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.stdout.lines().count(), 1, "a heading and nobody: {}", run.stdout);
+    assert!(run.stderr.contains("no GPU can be seen") && run.stderr.contains(&library), "{}", run.stderr);
+    let run = berth(&["--socket", &socket, "--set", &set, "--set", "docker.mode=off", "ps", "--json"]);
+    assert_eq!(run.stdout.trim(), "[]");
+}
+
+#[test]
+fn doctor_without_a_gpu_has_code_1_and_names_the_remedy() {
+    let set = ["--set", "nvml.library=/nowhere/libnvidia-ml.so.1", "--set", "docker.socket=/nowhere/docker.sock"];
+    let run = berth(&[&set[..], &["doctor"]].concat());
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let line = |name: &str| run.stdout.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(line("observe").contains("missing") && line("observe").contains("/nowhere"), "{}", run.stdout);
+    assert!(line("Docker").contains("/nowhere/docker.sock"), "{}", run.stdout);
+
+    let run = berth(&[&set[..], &["doctor", "--json"]].concat());
+    assert_eq!(run.code, 1);
+    let reports: Vec<serde_json::Value> = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(reports[0]["subject"]["level"], "observe");
+    assert_eq!(reports[0]["status"], "missing");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let run = Run::shell("\"$BERTH\" config default | head -n 1; echo \"codes ${PIPESTATUS[*]}\"");
+    assert!(run.stdout.ends_with("codes 0 0\n"), "{}", run.stdout);
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let run = Run::shell("\"$BERTH\" config default > /dev/full");
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.starts_with("berth: writing to standard output: "), "{}", run.stderr);
+}
+
+#[test]
+fn completions_of_every_shell_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = berth(&["completions", shell]).ok();
+        assert!(script.contains("doctor") && script.contains("no-trunc"), "{shell}");
+    }
+}

@@ -1,0 +1,194 @@
+//! A daemon over a simulated GPU, and the commands that ask it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::run::{BERTH, Run, Running, berth, dir_named, until, until_exists};
+
+const SIGHUP: i32 = 1;
+const SIGTERM: i32 = 15;
+
+/// A simulator of two GPUs and a daemon that watches them; nothing of it is shared with others on this machine.
+struct Host {
+    dir: TempDir,
+    daemon: Running,
+    _sim: Running,
+}
+
+impl Host {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let sim = Running::start(
+            Command::new(BERTH)
+                .args(["sim", "serve", "--gpus", "2", "--dir", &dir_named(&dir, "sim")])
+                .stdout(Stdio::null()),
+        );
+        until_exists(&dir_named(&dir, "sim/nvml.state"));
+        let daemon = Self::daemon(&dir);
+        let host = Self { dir, daemon, _sim: sim };
+        until("the daemon's first look", || (!host.json(&["ps", "--json"]).is_null()).then_some(()));
+        host
+    }
+
+    fn daemon(dir: &TempDir) -> Running {
+        let mut command = Command::new(BERTH);
+        command.args(Self::settings(dir, "run")).arg("daemon").stderr(Stdio::piped());
+        Running::start(&mut command)
+    }
+
+    /// `run`: the folder of the daemon's own files.
+    fn settings(dir: &TempDir, run: &str) -> Vec<String> {
+        let set = |key: &str, value: String| ["--set".to_owned(), format!("{key}={value}")];
+        let mut args = vec!["--socket".to_owned(), dir_named(dir, &format!("{run}/s"))];
+        args.extend(set("table.path", dir_named(dir, &format!("{run}/tasks"))));
+        args.extend(set("nvml.library", dir_named(dir, "sim/lib/libnvidia-ml.so.1")));
+        args.extend(set("docker.mode", "off".into()));
+        args.extend(set("probes.mode", "off".into()));
+        args
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        let settings = Self::settings(&self.dir, "run");
+        berth(&settings.iter().map(String::as_str).chain(args.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// Null while the daemon does not answer.
+    fn json(&self, args: &[&str]) -> Value {
+        let run = self.run(args);
+        if run.stderr.is_empty() { serde_json::from_str(&run.stdout).unwrap() } else { Value::Null }
+    }
+
+    /// A tenant that holds memory on `gpu` until dropped.
+    fn tenant(&self, gpu: &str) -> Running {
+        let library = dir_named(&self.dir, "sim/lib/libcuda.so.1");
+        let mut command = Command::new(BERTH);
+        command.args(["load", "hold", "--alloc-bytes", "3GiB", "--device", gpu, "--library", &library]);
+        Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+
+    /// What a scraper gets.
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(dir_named(&self.dir, "run/s")).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        self.json(&["ps", "--json"]).as_array().cloned().unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_tenant_is_seen_by_ps_events_and_metrics_and_is_gone_after_its_end() {
+    let host = Host::start();
+    let events_file = PathBuf::from(dir_named(&host.dir, "events"));
+    let events = Running::start(
+        Command::new(BERTH)
+            .args(Host::settings(&host.dir, "run"))
+            .args(["events", "--json"])
+            .stdout(std::fs::File::create(&events_file).unwrap()),
+    );
+    let tenant = host.tenant("1");
+    let pid = u64::from(tenant.0.id());
+    let row = until("the tenant", || {
+        host.rows().into_iter().find(|row| row["pids"][0] == pid && row["gpu_memory_bytes"].as_u64() >= Some(3 << 30))
+    });
+    assert_eq!((&row["gpu_index"], &row["container_id"]), (&1.into(), &Value::Null));
+    for key in ["container_name", "owner", "gpu_uuid", "gpu_core_pct", "state", "task_started_at", "task_seconds"] {
+        assert!(row.get(key).is_some(), "{key} is missing in {row}");
+    }
+    assert!(host.run(&["ps"]).ok().lines().any(|line| line.contains(&pid.to_string())));
+    assert_eq!(host.json(&["ps", "--json", "--gpu", "0"]), serde_json::json!([]));
+
+    let series = |metrics: &str| metrics.lines().filter(|line| line.starts_with("berth_tenant_memory_bytes{")).count();
+    assert_eq!(series(&host.metrics()), 1, "{}", host.metrics());
+
+    drop(tenant);
+    until("the tenant's end", || host.rows().is_empty().then_some(()));
+    assert_eq!(series(&host.metrics()), 0, "a tenant that left has no series");
+    let all = host.json(&["ps", "--json", "--all"]);
+    assert_eq!(all["ended"][0]["gpus"], serde_json::json!([1]));
+    assert!(host.run(&["ps", "--all"]).ok().contains("LASTED"));
+    let told = until("the events", || {
+        let text = std::fs::read_to_string(&events_file).unwrap();
+        text.contains("task_ended").then_some(text)
+    });
+    let kinds: Vec<Value> =
+        told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["change"].clone()).collect();
+    let at = |kind: &str| kinds.iter().position(|known| known == kind).unwrap_or_else(|| panic!("{kind}: {told}"));
+    assert!(at("task_started") < at("task_ended"), "{told}");
+    drop(events);
+}
+
+#[test]
+fn a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on() {
+    let host = Host::start();
+    let (code, stderr) = Host::daemon(&host.dir).wait();
+    assert_eq!(code, 1);
+    assert!(stderr.contains("another daemon answers on") && stderr.contains("api.socket"), "{stderr}");
+    assert!(host.rows().is_empty() && host.run(&["ps"]).stderr.is_empty(), "the first no longer answers");
+}
+
+#[test]
+fn the_daemon_stops_at_sigterm_without_leaving_its_socket_and_ignores_sighup() {
+    let host = Host::start();
+    host.daemon.signal(SIGHUP);
+    assert!(host.run(&["ps"]).stderr.is_empty(), "SIGHUP ended it");
+    host.daemon.signal(SIGTERM);
+    let Host { dir, daemon, _sim } = host;
+    let (code, stderr) = daemon.wait();
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("SIGHUP does nothing") && stderr.contains("stopped"), "{stderr}");
+    assert!(!std::path::Path::new(&dir_named(&dir, "run/s")).exists(), "the socket is left");
+}
+
+#[test]
+fn the_service_manager_is_told_when_the_daemon_is_ready_alive_and_stopping() {
+    let host = Host::start();
+    let notify = std::os::unix::net::UnixDatagram::bind(dir_named(&host.dir, "notify")).unwrap();
+    notify.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let words = || {
+        let mut buffer = [0; 256];
+        let length = notify.recv(&mut buffer).expect("nothing was said");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let mut command = Command::new(BERTH);
+    command.args(Host::settings(&host.dir, "other")).arg("daemon");
+    command
+        .env("NOTIFY_SOCKET", dir_named(&host.dir, "notify"))
+        .env("WATCHDOG_USEC", "200000")
+        .env_remove("WATCHDOG_PID");
+    let daemon = Running::start(command.stderr(Stdio::null()));
+    assert_eq!(words().trim(), "READY=1");
+    assert_eq!(words().trim(), "WATCHDOG=1");
+    daemon.signal(SIGTERM);
+    let last = until("the last word", || Some(words()).filter(|word| word.trim() != "WATCHDOG=1"));
+    assert_eq!(last.trim(), "STOPPING=1");
+    assert_eq!(daemon.wait().0, 0);
+}
+
+#[test]
+fn a_gpu_that_vanishes_while_watched_is_told_and_the_daemon_lives() {
+    let host = Host::start();
+    let _tenant = host.tenant("0");
+    until("the tenant", || (!host.rows().is_empty()).then_some(()));
+    berth(&["sim", "fault", "--dir", &dir_named(&host.dir, "sim"), "gpu-lost", "0"]).ok();
+    let run = until("the loss", || Some(host.run(&["ps"])).filter(|run| run.stderr.contains("GPU 0 is lost")));
+    assert_eq!(run.code, 0);
+}
+
+#[test]
+fn watching_prints_a_line_of_json_per_interval_until_the_reader_goes() {
+    let host = Host::start();
+    let settings: Vec<String> = Host::settings(&host.dir, "run").iter().map(|arg| format!("'{arg}'")).collect();
+    let line = format!("\"$BERTH\" {} ps --json --watch 50ms | head -n 3; echo ${{PIPESTATUS[0]}}", settings.join(" "));
+    assert_eq!(Run::shell(&line).stdout, "[]\n[]\n[]\n0\n");
+}
