@@ -53,8 +53,12 @@ pub struct Writer {
     /// Kept for its allocation.
     next: Vec<u64>,
     /// Held, never used.
-    _lock: File,
+    _lock: Lock,
 }
+
+/// Keeps other writers away.
+#[derive(Debug)]
+struct Lock(File);
 
 /// The locked words before the rows: counts, two times, and reserved ones.
 const HEAD_WORDS: usize = LOCKED_HEAD_BYTES / 8;
@@ -124,6 +128,14 @@ impl Drop for Writer {
     }
 }
 
+impl Drop for Lock {
+    /// Closing alone would not do: a child that was just forked has the file open, too, until it runs its program.
+    fn drop(&mut self) {
+        // There is nothing to do about an error, and closing unlocks as well, if later.
+        let _ = self.0.unlock();
+    }
+}
+
 /// The words that decide whether anything changed: row count and rows left out, then the rows.
 fn encode(words: &mut Vec<u64>, rows: &[Row], capacity: usize) {
     let stored = rows.len().min(capacity);
@@ -150,7 +162,7 @@ fn shape(rows: u32) -> Shape {
 }
 
 /// Not a lock on the table itself: everybody may read that, so anybody could keep the daemon out by locking it.
-fn lock(path: &Path) -> Result<File, TableError> {
+fn lock(path: &Path) -> Result<Lock, TableError> {
     let lock_path = with_suffix(path, ".lock");
     let lock = OpenOptions::new()
         .write(true)
@@ -161,7 +173,7 @@ fn lock(path: &Path) -> Result<File, TableError> {
         .open(&lock_path)
         .map_err(io_error("open the lock file", &lock_path))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(TryLockError::WouldBlock) => Err(TableError::Owned { path: path.to_owned(), pid: writer_pid(path) }),
         Err(TryLockError::Error(source)) => Err(io_error("lock", &lock_path)(source)),
     }

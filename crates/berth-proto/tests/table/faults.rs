@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use berth_proto::table::{Freshness, HeaderError, ReadError, Reader, TableError, Writer, monotonic_ns};
@@ -104,6 +106,22 @@ fn a_second_writer_is_refused_with_the_pid_of_the_first_and_changes_nothing() {
     writer.publish(&[row_of(2)], stamp(2)).unwrap();
     drop(writer);
     Writer::create(path_in(&directory), 4).unwrap();
+}
+
+#[test]
+fn a_writer_that_closes_is_followed_at_once_even_while_children_are_being_started() {
+    let directory = directory();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                Command::new("true").status().unwrap();
+            }
+        });
+        let result = (0..2_000).try_for_each(|_| Writer::create(path_in(&directory), 1).map(drop));
+        done.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
 }
 
 #[test]
