@@ -80,16 +80,17 @@ impl Client {
         })
     }
 
-    /// Takes what has come. Not called while a call is unfinished, so at most one read's bytes wait here.
-    pub(super) fn receive(&mut self) -> Result<(), ClientError> {
+    /// Takes what has come, and says whether anything had. Not called while a call is unfinished, so at most one
+    /// read's bytes wait here.
+    pub(super) fn receive(&mut self) -> Result<bool, ClientError> {
         let mut chunk = [0; READ_BYTES];
         match self.stream.read(&mut chunk) {
             Ok(0) => Err(ClientError::Closed),
             Ok(bytes) => {
                 self.frames.push(&chunk[..bytes]);
-                Ok(())
+                Ok(true)
             }
-            Err(error) if is_momentary(&error) => Ok(()),
+            Err(error) if is_momentary(&error) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

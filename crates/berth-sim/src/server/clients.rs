@@ -1,6 +1,6 @@
 //! Every conversation, and which process each belongs to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -22,6 +22,8 @@ struct Process {
     uid: u32,
     /// Conversations that carry the process's life; the last to close takes it off the GPU.
     anchors: u32,
+    /// Its threads' conversations.
+    threads: BTreeSet<Token>,
 }
 
 #[derive(Debug, Default)]
@@ -72,13 +74,22 @@ impl Clients {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.processes.entry(peer.pid) {
             let pidfd = peer_pidfd(client, peer.pid)?;
             poll.add(&pidfd, fresh, Interest::Read)?;
-            entry.insert(Process { pidfd, token: fresh, uid: peer.uid, anchors: 0 });
+            entry.insert(Process { pidfd, token: fresh, uid: peer.uid, anchors: 0, threads: BTreeSet::new() });
             self.exits.insert(fresh, peer.pid);
         }
-        if let (Role::Process, Some(process)) = (role, self.processes.get_mut(&peer.pid)) {
-            process.anchors += 1;
+        let Some(process) = self.processes.get_mut(&peer.pid) else { return Ok(()) };
+        match role {
+            Role::Process => process.anchors += 1,
+            Role::Thread => drop(process.threads.insert(token)),
         }
         Ok(())
+    }
+
+    /// The conversations of the process's other threads.
+    pub(super) fn siblings(&mut self, token: Token) -> Vec<Token> {
+        let Some(pid) = self.clients.get(&token).map(|client| client.peer.pid) else { return Vec::new() };
+        let threads = self.processes.get(&pid).into_iter().flat_map(|process| &process.threads);
+        threads.copied().filter(|other| *other != token).collect()
     }
 
     /// Remembers whose call a ticket is.
@@ -97,10 +108,11 @@ impl Clients {
         if let Some(ticket) = client.ticket() {
             self.waiting.remove(&ticket);
         }
+        let process = self.processes.get_mut(&client.peer.pid)?;
+        process.threads.remove(&token);
         if client.role != Some(Role::Process) {
             return None;
         }
-        let process = self.processes.get_mut(&client.peer.pid)?;
         process.anchors = process.anchors.saturating_sub(1);
         (process.anchors == 0).then_some(client.peer.pid)
     }

@@ -38,6 +38,8 @@ pub struct Server {
     resumed: VecDeque<Token>,
     publisher: Publisher,
     last_token: Token,
+    /// What other threads sent is being taken already.
+    catching_up: bool,
     /// Accepting failed (no descriptors left) and is tried again with the next sign of life.
     deaf: bool,
     /// Last, so that the directory is given up only when everything in it is down.
@@ -72,6 +74,7 @@ impl Server {
             resumed: VecDeque::new(),
             publisher,
             last_token: FIRST_FREE,
+            catching_up: false,
             deaf: false,
             directory,
         })
@@ -184,7 +187,7 @@ impl Server {
         let Some(client) = self.clients.get(token) else { return Ok(()) };
         match client.wanted() {
             Interest::Write => client.flush()?,
-            Interest::Read => client.receive()?,
+            Interest::Read => drop(client.receive()?),
             // Its thread is gone in the middle of a call; nobody is there to hear the answer.
             Interest::Nothing if hung_up => return Err(ClientError::Closed),
             Interest::Nothing => {}
@@ -229,7 +232,35 @@ impl Server {
         Ok(self.clients.join(token, role, &self.poll, fresh)?)
     }
 
+    /// Takes what the process's other threads have sent. What one thread queued before another one asked must count as
+    /// queued before, though the two conversations have no order of their own.
+    fn catch_up_siblings(&mut self, token: Token) {
+        if self.catching_up {
+            return;
+        }
+        self.catching_up = true;
+        for sibling in self.clients.siblings(token) {
+            if let Err(error) = self.catch_up(sibling) {
+                self.drop_client(sibling, &error);
+            }
+        }
+        self.catching_up = false;
+    }
+
+    fn catch_up(&mut self, token: Token) -> Result<(), ClientError> {
+        while let Some(client) = self.clients.get(token) {
+            if client.wanted() != Interest::Read || !client.receive()? {
+                break;
+            }
+            self.work_off(token)?;
+        }
+        Ok(())
+    }
+
     fn call(&mut self, token: Token, call: Call) -> Result<(), ClientError> {
+        if call.wants_reply || matches!(call.request, Request::StreamWait { .. }) {
+            self.catch_up_siblings(token);
+        }
         let permitted = self.is_permitted(token, &call.request);
         self.advance();
         let Some(client) = self.clients.get(token) else { return Ok(()) };

@@ -8,10 +8,14 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Instant;
 
+use berth_sim::Profile;
+use berth_sim::server::{ServeOptions, find_libraries, serve};
 use libloading::Library;
 
 /// Where the child finds the driver.
 pub const LIBRARY: &str = "BERTH_TEST_LIBCUDA";
+/// What a server in a process of its own serves.
+pub const SERVE: &str = "BERTH_TEST_SERVE";
 
 /// Kernels whose costs are their arguments: arithmetic in units of a thousand million.
 const PTX: &str = "
@@ -118,6 +122,7 @@ impl Driver {
             }
             "exec" => exec_again(),
             "threads" => self.threads(n),
+            "relay" => self.relay(n),
             "ptsz" => crate::ptsz::in_client(&self.library, self.kernel),
             other => panic!("no such command: {other}"),
         };
@@ -173,6 +178,17 @@ impl Driver {
         libc::WEXITSTATUS(status) as u64
     }
 
+    /// `count` times: one thread launches and ends, another one waits for the context and then finds it idle.
+    fn relay(&self, count: u64) -> u32 {
+        let mut context = 0;
+        call!(self, b"cuCtxGetCurrent"(*mut u64), &mut context);
+        let in_a_thread =
+            |work: &(dyn Fn() -> u32 + Sync)| std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        let launch = || call!(self, b"cuCtxSetCurrent"(u64), context) | self.launch(1, 0);
+        let wait = || call!(self, b"cuCtxSynchronize"()) | call!(self, b"cuStreamQuery"(u64), 0);
+        (0..count).fold(0, |all, _| all | in_a_thread(&launch) | wait())
+    }
+
     /// `count` threads that each sync on their own; a thread that waits must not make another wait.
     fn threads(&self, count: u64) -> u32 {
         let mut context = 0;
@@ -188,6 +204,16 @@ impl Driver {
             threads.into_iter().map(|thread| thread.join().unwrap()).fold(0, |all, code| all | code)
         })
     }
+}
+
+/// The process the servers of some tests live in: serves the directory it is given until it is killed.
+#[test]
+fn server_process() {
+    let Some(dir) = std::env::var_os(SERVE) else { return };
+    let mut options = ServeOptions::new(dir, Profile::builtin("h200").unwrap());
+    options.libraries = Some(find_libraries().unwrap());
+    options.time_scale = 10.0;
+    serve(options, || false).unwrap();
 }
 
 /// Leaves a forked child behind that holds every descriptor of ours open until its standard input ends.

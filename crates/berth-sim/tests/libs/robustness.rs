@@ -1,15 +1,20 @@
 //! Clients that die, freeze, fork, exec or talk nonsense, and servers that go away.
 
+use std::fs::Permissions;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use berth_proto::cuda::result;
+use berth_proto::nvml::result as nvml_result;
 use berth_proto::sim_dir;
+use berth_proto::wire::{Message, Welcome};
 use berth_sim::Profile;
 use berth_sim::server::{ServeError, ServeOptions, Server};
 
-use crate::support::{Client, Sim, libraries, until};
+use crate::nvml::Nvml;
+use crate::support::{Client, Sim, SimProcess, libraries, until};
 
 #[test]
 fn a_killed_client_is_cleaned_up() {
@@ -137,6 +142,71 @@ fn a_server_that_goes_away_is_an_error_that_stays() {
     assert_eq!(client.ask("memory").code, result::DEVICE_UNAVAILABLE);
     assert_eq!(client.ask("init").code, result::DEVICE_UNAVAILABLE);
     assert!(!sim.dir().join(sim_dir::SOCKET).exists());
+}
+
+#[test]
+fn a_killed_server_is_an_error_a_lost_gpu_and_replaced_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = dir.path().join(sim_dir::LIBRARIES);
+    let mut server = SimProcess::start(dir.path());
+    let mut client = Client::start(&library.join(sim_dir::CUDA_SONAME), &[]).ready();
+    let nvml = Nvml::load(&library.join(sim_dir::NVML_SONAME));
+    assert_eq!(nvml.init(), 0);
+    let device = nvml.device(0).unwrap();
+    client.must("launch 1000000");
+    client.send("sync");
+    server.kill();
+    assert_eq!(client.answer().code, result::DEVICE_UNAVAILABLE);
+    until("the GPU to be lost", || (nvml.memory(device).err() == Some(nvml_result::GPU_IS_LOST)).then_some(()));
+    assert!(dir.path().join(sim_dir::SOCKET).exists(), "a killed server leaves its socket");
+    let _next = SimProcess::start(dir.path());
+    Client::start(&library.join(sim_dir::CUDA_SONAME), &[]).ready().must("launch 1");
+    nvml.memory(device).unwrap();
+}
+
+#[test]
+fn another_version_of_the_server_is_refused_as_a_mismatch() {
+    let sim = Sim::start();
+    let other = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(other.path().join(sim_dir::SOCKET)).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut welcome = Vec::new();
+        Welcome { version: 99 }.encode(&mut welcome).unwrap();
+        stream.write_all(&welcome).unwrap();
+        stream
+    });
+    let dir = other.path().to_str().unwrap();
+    let mut client = Client::start(&sim.library(sim_dir::CUDA_SONAME), &[(sim_dir::VARIABLE, dir)]);
+    assert_eq!(client.ask("init").code, result::SYSTEM_DRIVER_MISMATCH);
+    drop(server.join().unwrap());
+}
+
+#[test]
+fn what_one_thread_launched_another_one_waits_for() {
+    let sim = Sim::start();
+    sim.client().ready().must("relay 200");
+}
+
+#[test]
+fn a_stranger_may_not_lock_a_process_and_its_own_user_may() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let sim = Sim::start();
+    std::fs::set_permissions(sim.dir(), Permissions::from_mode(0o755)).unwrap();
+    let library = sim.library(sim_dir::CUDA_SONAME);
+    let tenant = Client::start_as(&library, 12_345).ready();
+    let pid = tenant.pid();
+    let mut stranger = Client::start_as(&library, 54_321);
+    stranger.must("init");
+    assert_eq!(stranger.ask(&format!("lock {pid}")).code, result::NOT_PERMITTED);
+    let mut friend = Client::start_as(&library, 12_345);
+    friend.must("init");
+    friend.must(&format!("lock {pid}"));
+    let mut root = sim.client();
+    root.must("init");
+    root.must(&format!("unlock {pid}"));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Servers and client processes for the tests, each cleaned up when dropped.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,6 +114,35 @@ impl Drop for Sim {
     }
 }
 
+/// A server in a process of its own, to be killed.
+pub struct SimProcess(Child);
+
+impl SimProcess {
+    pub fn start(dir: &Path) -> Self {
+        libraries();
+        let child = Command::new("/proc/self/exe")
+            .args(["--exact", "client::server_process", "--nocapture"])
+            .env(client::SERVE, dir)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self(child);
+        until("the server", || UnixStream::connect(dir.join(sim_dir::SOCKET)).ok());
+        server
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for SimProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// A process that uses the driver when told to.
 pub struct Client {
     child: Child,
@@ -129,15 +160,24 @@ pub struct Done {
 
 impl Client {
     pub fn start(libcuda: &Path, environment: &[(&str, &str)]) -> Self {
-        // By the running image, not by path: a build beside this run may have replaced the file.
-        let mut child = Command::new("/proc/self/exe")
-            .args(["--exact", "client::client_process", "--nocapture", "--test-threads=1"])
-            .env(client::LIBRARY, libcuda)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(Self::command(libcuda).envs(environment.iter().copied()))
+    }
+
+    /// As another user; for tests that run as root.
+    pub fn start_as(libcuda: &Path, uid: u32) -> Self {
+        Self::spawn(Self::command(libcuda).uid(uid))
+    }
+
+    /// By the running image, not by path: a build beside this run may have replaced the file.
+    fn command(libcuda: &Path) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", "client::client_process", "--nocapture", "--test-threads=1"]);
+        command.env(client::LIBRARY, libcuda).current_dir("/");
+        command
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         Self { child, input, output }

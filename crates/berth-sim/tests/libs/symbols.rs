@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use berth_proto::functions::DRIVER_FUNCTIONS;
+use berth_proto::sim::Request;
+use berth_proto::wire::Message;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSymbol};
 
@@ -29,6 +31,49 @@ fn every_function_of_the_list_is_exported_with_code_of_its_own() {
     }
     let ours = exported.keys().filter(|name| name.starts_with("cu"));
     assert_eq!(ours.count(), seen.len(), "a cu* symbol is exported that is not in the list");
+}
+
+/// Which functions of the driver ask the engine for this. Without a wildcard: a new request must name its own.
+fn functions_of(request: Request) -> &'static [&'static str] {
+    match request {
+        Request::DeviceCount => &["cuDeviceGetCount"],
+        Request::Device { .. } => &["cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute"],
+        Request::ContextCreate { .. } => &["cuCtxCreate_v2", "cuCtxCreate_v4", "cuDevicePrimaryCtxRetain"],
+        Request::ContextDestroy { .. } => &["cuCtxDestroy_v2", "cuDevicePrimaryCtxRelease_v2"],
+        Request::MemAlloc { .. } => &["cuMemAlloc_v2", "cuMemAllocAsync"],
+        Request::MemFree { .. } => &["cuMemFree_v2", "cuMemFreeAsync"],
+        Request::MemInfo { .. } => &["cuMemGetInfo_v2"],
+        Request::StreamCreate { .. } => &["cuStreamCreate", "cuStreamCreateWithPriority"],
+        Request::StreamDestroy { .. } => &["cuStreamDestroy_v2"],
+        Request::EventCreate { .. } => &["cuEventCreate"],
+        Request::EventDestroy { .. } => &["cuEventDestroy_v2"],
+        Request::Copy { .. } => &["cuMemcpyHtoD_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoD_v2", "cuMemcpy"],
+        Request::Launch { .. } => &["cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"],
+        Request::EventRecord { .. } => &["cuEventRecord"],
+        Request::StreamWait { .. } => &["cuStreamWaitEvent"],
+        Request::StreamSync { .. } => &["cuStreamSynchronize"],
+        Request::StreamQuery { .. } => &["cuStreamQuery"],
+        Request::ContextSync { .. } => &["cuCtxSynchronize"],
+        Request::EventSync { .. } => &["cuEventSynchronize"],
+        Request::EventQuery { .. } => &["cuEventQuery"],
+        Request::EventElapsed { .. } => &["cuEventElapsedTime"],
+        Request::Checkpoint { .. } => &["cuCheckpointProcessLock", "cuCheckpointProcessRestore"],
+    }
+}
+
+#[test]
+fn what_the_engine_can_do_a_program_can_ask_for() {
+    // One of each kind, read back from the wire, which numbers them without a gap.
+    let requests = (0..=u8::MAX).map_while(|tag| {
+        let bytes: Vec<u8> = std::iter::once(tag).chain([0; 64]).collect();
+        (1..=bytes.len()).find_map(|length| Request::decode(&bytes[..length]).ok())
+    });
+    let requests: Vec<Request> = requests.collect();
+    assert_eq!(requests.len(), 22);
+    for symbol in requests.into_iter().flat_map(functions_of) {
+        let function = DRIVER_FUNCTIONS.iter().find(|function| function.symbol == *symbol);
+        assert!(function.is_some_and(|function| function.implemented), "{symbol} is a stub");
+    }
 }
 
 #[test]
