@@ -1,9 +1,14 @@
 //! The snapshot's rows in the shared-memory task table.
 
+use std::time::{Duration, Instant};
+
 use berth_model::settings;
 use berth_model::{Anchor, Bytes, Percent, ProcessKind, Runtime, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_proto::table::{self, ProcessKinds, Row, Stamp, State, TableError, Tenant, Writer};
 use jiff::Timestamp;
+
+/// How long to wait for a table whose last writer was just killed.
+const TAKEOVER: Duration = Duration::from_secs(1);
 
 /// The table this daemon writes. Losing it under way costs its readers, not the daemon.
 #[derive(Debug)]
@@ -14,8 +19,18 @@ pub(crate) struct TaskTable {
 
 impl TaskTable {
     pub fn create(settings: &settings::Table) -> Result<Self, TableError> {
-        let writer = Writer::create(&settings.path, settings.rows)?;
-        Ok(Self { settings: settings.clone(), writer: Some(writer) })
+        if let Some(parent) = settings.path.parent() {
+            // Whatever is wrong with it is told, with the path, by the attempt to use it.
+            let _ = std::fs::create_dir_all(parent);
+        }
+        let deadline = Instant::now() + TAKEOVER;
+        loop {
+            match Writer::create(&settings.path, settings.rows) {
+                // A killed daemon's threads may hold the table for a moment longer than the daemon is seen.
+                Err(TableError::Owned { .. }) if Instant::now() < deadline => std::thread::sleep(TAKEOVER / 20),
+                created => return Ok(Self { settings: settings.clone(), writer: Some(created?) }),
+            }
+        }
     }
 
     /// Makes the snapshot's rows what readers see; a table that was removed or replaced is made anew.

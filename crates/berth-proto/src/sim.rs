@@ -63,7 +63,7 @@ pub enum CheckpointOp {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Request {
-    /// Devices and limits; answered at once with [`Reply::Devices`] (count) by index.
+    /// Devices and limits; answered at once with [`Reply::Count`].
     DeviceCount,
     Device {
         device: u32,

@@ -54,11 +54,19 @@ impl Live {
                 Ok(Self { origin: Origin::Daemon, update_rx, _engine: None })
             }
             Err(error) => {
-                let engine = watch(settings, update_tx)?;
+                let engine = watch(settings, update_tx, |_| ())?;
                 let because = describe(&error);
                 Ok(Self { origin: Origin::OurOwn { because }, update_rx, _engine: Some(engine) })
             }
         }
+    }
+
+    /// Updates of an engine of our own until the engine is dropped; `tap` sees every snapshot first.
+    pub fn tapped(settings: &Settings, tap: impl FnMut(&Arc<Snapshot>) + Send + 'static) -> Result<(Self, Engine)> {
+        let (update_tx, update_rx) = mpsc::channel();
+        let engine = watch(settings, update_tx, tap)?;
+        let origin = Origin::OurOwn { because: "this is a demonstration".to_owned() };
+        Ok((Self { origin, update_rx, _engine: None }, engine))
     }
 }
 
@@ -105,7 +113,11 @@ fn follow(client: &Client, every: Duration, update_tx: &Sender<Update>) {
     });
 }
 
-fn watch(settings: &Settings, update_tx: Sender<Update>) -> Result<Engine> {
+fn watch(
+    settings: &Settings,
+    update_tx: Sender<Update>,
+    mut tap: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+) -> Result<Engine> {
     let mut last_id = 0;
     engine::for_view(settings, move |snapshot, changes| {
         for change in changes {
@@ -114,6 +126,7 @@ fn watch(settings: &Settings, update_tx: Sender<Update>) -> Result<Engine> {
             let _ =
                 update_tx.send(Update::Change(Notice { id: last_id, time: snapshot.taken_at, change: change.clone() }));
         }
+        tap(&snapshot);
         let _ = update_tx.send(Update::Snapshot(snapshot));
     })
 }

@@ -10,14 +10,17 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use berth_model::Settings;
 use crossterm::event::{self, Event, KeyEventKind};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::live::Live;
 use crate::out::colours_wanted;
@@ -31,10 +34,11 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     let mut app = App::new(live.origin.clone(), settings.api.socket.clone());
     let palette = Palette::new(colours_wanted());
     let zone = TimeZone::system();
+    let stop = stop_on_signal()?;
     let mut terminal = Screenful::open()?;
     let mut next_step = Instant::now();
     loop {
-        if take_updates(live, &mut app) == Flow::Quit {
+        if stop.load(Ordering::Relaxed) || take_updates(live, &mut app) == Flow::Quit {
             return Ok(());
         }
         if Instant::now() >= next_step {
@@ -47,6 +51,15 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// A signal that would end us must not leave the terminal in our hands.
+fn stop_on_signal() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
+    }
+    Ok(stop)
 }
 
 fn take_updates(live: &Live, app: &mut App) -> Flow {

@@ -28,6 +28,9 @@ use crate::time::Mono;
 use self::pace::Pace;
 use self::stay::{Phase, Stay, Step};
 
+/// How far the driver's utilisation looks back: it is refreshed about every 200 ms, for the 200 ms before.
+const UTILISATION_LAG: Duration = Duration::from_millis(400);
+
 /// The model of this host.
 #[derive(Debug)]
 pub struct Monitor {
@@ -51,6 +54,8 @@ struct Gpu {
     memory_used: Option<Bytes>,
     core: Option<Percent>,
     lost: Option<String>,
+    /// The one tenant looks have found here, and since when.
+    sole: Option<(TenantKey, Mono)>,
 }
 
 #[derive(Debug)]
@@ -161,7 +166,7 @@ impl Monitor {
         let mut known = std::mem::take(&mut self.gpus);
         for info in gpus {
             let gpu = known.remove(&info.index).filter(|gpu| gpu.info.uuid == info.uuid);
-            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None };
+            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, sole: None };
             self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
         }
         Vec::new()
@@ -225,15 +230,27 @@ impl Monitor {
 
     /// The device's own figure is fresher and cheaper than per-process ones, and exact for a tenant that is alone.
     fn attribute_sole_tenants(&mut self, at: Mono) {
-        for (index, gpu) in &self.gpus {
-            let busy = gpu.core.is_some_and(|core| core.get() > 0);
-            let tenants = self.tenants_on(*index);
-            if let (true, 1) = (busy, tenants.len()) {
-                for stay in self.stays.values_mut().filter(|stay| stay.on_gpus.contains_key(index)) {
+        let indices: Vec<GpuIndex> = self.gpus.keys().copied().collect();
+        for index in indices {
+            let tenants = self.tenants_on(index);
+            let tenant = tenants.first().filter(|_| tenants.len() == 1).map(|tenant| (*tenant).clone());
+            let Some(gpu) = self.gpus.get_mut(&index) else { continue };
+            let since = gpu.sole.take().filter(|(before, _)| Some(before) == tenant.as_ref());
+            gpu.sole = tenant.map(|tenant| (tenant, since.map_or(at, |(_, since)| since)));
+            if self.sole_core(index, at).is_some_and(|core| core.get() > 0) {
+                for stay in self.stays.values_mut().filter(|stay| stay.on_gpus.contains_key(&index)) {
                     stay.computed_at = stay.computed_at.max(Some(at));
                 }
             }
         }
+    }
+
+    /// The device's use where it can only be that of the one tenant there: alone for as long as the figure looks back.
+    fn sole_core(&self, index: GpuIndex, now: Mono) -> Option<Percent> {
+        let gpu = self.gpus.get(&index)?;
+        let (tenant, since) = gpu.sole.as_ref()?;
+        let is_alone = self.tenants_on(index).iter().all(|here| *here == tenant);
+        gpu.core.filter(|_| is_alone && now.since(*since) >= UTILISATION_LAG)
     }
 
     fn note_peaks(&mut self) {

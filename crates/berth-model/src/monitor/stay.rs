@@ -159,8 +159,7 @@ impl Stay {
         if !self.on_gpus.is_empty() || at <= since {
             return Step::Same;
         }
-        let after = last_listed.unwrap_or(since);
-        let gone = self.moments.get(&Moment::ContextGone).copied().filter(|gone| (after..at).contains(gone));
+        let gone = self.context_gone_between(since, last_listed, at);
         match (gone, last_listed) {
             (Some(gone), Some(_)) => self.end(gone),
             (Some(gone), None) if complete => self.end(gone),
@@ -177,11 +176,19 @@ impl Stay {
     /// The process is gone. If probes saw it come and saw its last context destroyed, that was the end, not the exit.
     pub fn exited(&mut self, at: Mono) -> Step {
         let Phase::On { since } = self.phase else { return Step::Same };
-        let all_seen = self.contexts == 0 && self.moments.contains_key(&Moment::ContextReady);
-        let after = self.last_listed().unwrap_or(since);
-        let gone =
-            self.moments.get(&Moment::ContextGone).copied().filter(|gone| all_seen && (after..at).contains(gone));
+        let gone = self.context_gone_between(since, self.last_listed(), at).filter(|_| self.saw_every_context_go());
         self.end(gone.unwrap_or(at))
+    }
+
+    fn saw_every_context_go(&self) -> bool {
+        self.contexts == 0 && self.moments.contains_key(&Moment::ContextReady)
+    }
+
+    /// The destruction of a context that may date the end of this stay. The driver lists a process for a moment longer,
+    /// so a later listing speaks against it only if another context may be left.
+    fn context_gone_between(&self, since: Mono, last_listed: Option<Mono>, until: Mono) -> Option<Mono> {
+        let after = if self.saw_every_context_go() { since } else { last_listed.unwrap_or(since) };
+        self.moments.get(&Moment::ContextGone).copied().filter(|gone| (after..until).contains(gone))
     }
 
     fn begin(&mut self, at: Mono, evidence: Evidence) -> Step {

@@ -199,6 +199,7 @@ fn the_end_is_dated_by_the_context_s_destruction_once_a_look_confirms_it() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
     host.moment(process(7), Moment::ContextReady, 100);
+    host.moment(process(7), Moment::ContextReady, 105);
     host.look(110, &[(process(7), 0, 518)]);
     host.moment(process(7), Moment::ContextGone, 300);
     host.look(301, &[(process(7), 0, 518)]);
@@ -337,11 +338,37 @@ fn a_tenant_computes_then_idles() {
     host.process(process(7), &container('a'));
     host.look(100, &[(process(7), 0, 500)]);
     assert_eq!(host.snapshot(110).tasks[0].state, TaskState::Loaded);
-    host.look_with(300, &[(process(7), 0, 500)], Some(97));
-    let row = &host.snapshot(310).tasks[0];
+    host.look_with(500, &[(process(7), 0, 500)], Some(97));
+    let row = &host.snapshot(510).tasks[0];
     assert_eq!((row.state, row.gpu_core_pct.map(Percent::get)), (TaskState::Computing, Some(97)));
-    host.look(2_200, &[(process(7), 0, 500)]);
-    assert_eq!(host.snapshot(2_301).tasks[0].state, TaskState::Idle);
+    host.look(2_400, &[(process(7), 0, 500)]);
+    assert_eq!(host.snapshot(2_501).tasks[0].state, TaskState::Idle);
+}
+
+#[test]
+fn what_a_tenant_that_just_left_computed_is_not_put_on_the_one_that_stays() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.process(process(8), &container('b'));
+    host.look_with(1_000, &[(process(7), 0, 500), (process(8), 0, 500)], Some(100));
+    host.look_with(1_100, &[(process(7), 0, 500)], Some(100));
+    let row = &host.snapshot(1_110).tasks[0];
+    assert_eq!((row.state, row.gpu_core_pct), (TaskState::Loaded, None), "the figure still speaks of the other");
+    host.look_with(1_500, &[(process(7), 0, 500)], Some(3));
+    let row = &host.snapshot(1_510).tasks[0];
+    assert_eq!((row.state, row.gpu_core_pct.map(Percent::get)), (TaskState::Computing, Some(3)));
+}
+
+#[test]
+fn a_listing_that_outlives_the_last_context_does_not_delay_the_end() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(150, &[(process(7), 0, 500)]);
+    host.moment(process(7), Moment::ContextGone, 300);
+    host.look(301, &[(process(7), 0, 500)]);
+    host.look(320, &[]);
+    assert_eq!(host.ended_ms(), [200]);
 }
 
 #[test]

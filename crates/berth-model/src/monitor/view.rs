@@ -127,8 +127,8 @@ impl Monitor {
     }
 
     fn core_of(&self, stays: &[&Stay], gpu: GpuIndex, now: Mono) -> Option<Percent> {
-        if self.tenants_on(gpu).len() == 1 {
-            return self.gpus.get(&gpu)?.core;
+        if let Some(core) = self.sole_core(gpu, now) {
+            return Some(core);
         }
         let fresh = self.settings.utilisation_interval.get() * 3;
         let shares = stays.iter().map(|stay| stay.on_gpus.get(&gpu)?.core.filter(|(_, at)| now.since(*at) < fresh));

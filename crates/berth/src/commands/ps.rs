@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use berth_api::{Client, paths};
+use berth_api::{Client, ClientError, paths};
 use berth_model::snapshot::EndedTask;
 use berth_model::{GpuIndex, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
 use jiff::tz::TimeZone;
@@ -28,6 +28,10 @@ Examples:
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
 `tasks` and `ended`. With --watch: one line of that per interval. Unknown is null.
 Without a daemon berth looks once itself, and says so.";
+
+/// A daemon that has only just started gets this long for its first look.
+const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(3);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Show who is on the GPUs: container, owner, memory, use, since when
 #[derive(Debug, clap::Args)]
@@ -62,20 +66,21 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 
 fn once(settings: &Settings) -> Result<Snapshot> {
     let client = Client::new(&settings.api.socket);
-    match live::ask(&client, paths::SNAPSHOT)? {
-        Ok(snapshot) => Ok(snapshot),
-        Err(error) if error.is_absent() || !client.socket().exists() => look(settings, &error),
-        Err(error @ berth_api::ClientError::Connect { .. }) => look(settings, &error),
-        Err(error) => Err(error.into()),
+    let deadline = Instant::now() + FIRST_LOOK_WITHIN;
+    loop {
+        match live::ask(&client, paths::SNAPSHOT)? {
+            Ok(snapshot) => return Ok(snapshot),
+            Err(error) if error.is_not_ready() && Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
+            Err(error @ (ClientError::Absent { .. } | ClientError::Connect { .. })) => return look(settings, &error),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
 /// Without a daemon. What one look cannot know is said, so that nobody takes it for nothing.
-fn look(settings: &Settings, because: &berth_api::ClientError) -> Result<Snapshot> {
-    eprintln!("berth: {}; looked once without it:", live::describe(because));
-    eprintln!(
-        "berth: starts are those of the processes, idle tenants are not told from loaded ones, and who left is not known"
-    );
+fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
+    eprintln!("berth: {}; looked once without it,", live::describe(because));
+    eprintln!("berth: so starts are those of the processes, and who is idle or has left is not known");
     engine::sample_once(settings)
 }
 

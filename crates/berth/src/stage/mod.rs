@@ -82,7 +82,7 @@ pub struct Stage {
 }
 
 /// A way to start and end tenants. Names are unique within a stage.
-trait Ground: std::fmt::Debug {
+trait Ground: std::fmt::Debug + Send {
     /// In a word, as in "as Docker containers".
     fn what(&self) -> &'static str;
     fn start(&mut self, start: &Start) -> anyhow::Result<Started>;
