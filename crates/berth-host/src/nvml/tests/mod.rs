@@ -1,5 +1,8 @@
 //! The contract of [`GpuProbe`], held by every probe, and what opening refuses.
 
+mod fake_host;
+mod sim_host;
+
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -8,6 +11,8 @@ use berth_model::{Bytes, Event, GpuIndex, GpuReading, ProcessKind};
 
 use super::*;
 use crate::procs::Registry;
+use crate::testing::eventually;
+use fake_host::FakeHost;
 
 /// A host with two GPUs on which a test can make things happen.
 trait Host {
@@ -50,6 +55,7 @@ fn contract(host: &mut dyn Host) {
     assert_eq!((listed(&look, FIRST), listed(&look, SECOND)), (&[][..], &[][..]));
 
     let pid = host.occupy(SECOND, Bytes::from_mib(64));
+    eventually("the process is listed", || !listed(&probe.look(false), SECOND).is_empty());
     let look = probe.look(false);
     assert_eq!(listed(&look, FIRST), []);
     let [process] = listed(&look, SECOND) else { panic!("one process expected: {look:?}") };
@@ -64,66 +70,13 @@ fn contract(host: &mut dyn Host) {
     assert_eq!(listed(&look, SECOND)[0].pid, pid, "the others go on, under their own index");
 
     host.bring_back(FIRST);
-    crate::testing::eventually("the GPU that came back is read", || {
+    eventually("the GPU that came back is read", || {
         matches!(reading(&probe.look(false), FIRST), RawReading::Ok { .. })
     });
     assert_eq!(probe.inventory().unwrap(), gpus);
 
     host.vacate(pid);
-    crate::testing::eventually("the process is unlisted", || listed(&probe.look(false), SECOND).is_empty());
-}
-
-struct FakeHost {
-    probe: FakeProbe,
-    children: Vec<std::process::Child>,
-}
-
-impl FakeHost {
-    fn new() -> Self {
-        Self { probe: FakeProbe::new(vec![FakeGpu::new(0), FakeGpu::new(1)]), children: Vec::new() }
-    }
-
-    fn change(&self, gpu: GpuIndex, change: impl FnOnce(&mut FakeGpu)) {
-        self.probe.change(|gpus| change(gpus.iter_mut().find(|fake| fake.info.index == gpu).unwrap()));
-    }
-}
-
-impl Host for FakeHost {
-    fn probe(&mut self) -> Box<dyn GpuProbe> {
-        Box::new(self.probe.clone())
-    }
-
-    fn occupy(&mut self, gpu: GpuIndex, memory: Bytes) -> u32 {
-        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id();
-        self.children.push(child);
-        self.change(gpu, |fake| fake.occupy(pid, memory));
-        pid
-    }
-
-    fn vacate(&mut self, pid: u32) {
-        self.probe.change(|gpus| gpus.iter_mut().for_each(|gpu| gpu.processes.retain(|process| process.pid != pid)));
-        let child = self.children.iter_mut().find(|child| child.id() == pid).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    fn lose(&mut self, gpu: GpuIndex) {
-        self.change(gpu, |fake| fake.lost = Some("fell off the bus".into()));
-    }
-
-    fn bring_back(&mut self, gpu: GpuIndex) {
-        self.change(gpu, |fake| fake.lost = None);
-    }
-}
-
-impl Drop for FakeHost {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    eventually("the process is unlisted", || listed(&probe.look(false), SECOND).is_empty());
 }
 
 #[test]
@@ -182,7 +135,7 @@ fn a_list_that_cannot_be_read_says_nothing_about_who_is_there() {
 /// A process counts from the tick of 10 ms after its start.
 fn old_enough() {
     let born = crate::clock::boot_ticks();
-    crate::testing::eventually("a new tick", || crate::clock::boot_ticks() > born);
+    eventually("a new tick", || crate::clock::boot_ticks() > born);
 }
 
 // === opening ===

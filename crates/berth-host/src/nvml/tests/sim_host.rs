@@ -1,0 +1,257 @@
+//! The real probe on the simulated driver: the contract, and each way its library can fail.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use berth_load::{FOREVER, Mode, Options};
+use berth_model::{Bytes, GpuIndex, ProcessKind};
+use berth_sim::fault::nvml as codes;
+use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries, inject};
+use berth_sim::{Fault, NvmlArea, Profile, Sharing};
+use tempfile::TempDir;
+
+use super::{FIRST, Host, SECOND, contract, listed, reading};
+use crate::nvml::{GpuProbe, NvmlError, NvmlProbe, RawReading};
+use crate::testing::eventually;
+
+/// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
+fn libraries() -> Libraries {
+    static BUILT: OnceLock<Libraries> = OnceLock::new();
+    let build = || {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "berth-sim-cuda", "-p", "berth-sim-nvml"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        find_libraries().unwrap()
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// Two simulated GPUs in a directory of their own.
+struct SimHost {
+    dir: TempDir,
+    sharing: Sharing,
+    gpus: u32,
+    server: Option<Running>,
+    tenants: Vec<Child>,
+}
+
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl SimHost {
+    fn start(sharing: Sharing) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut host = Self { dir, sharing, gpus: 2, server: None, tenants: Vec::new() };
+        host.serve();
+        host
+    }
+
+    fn serve(&mut self) {
+        let mut options = ServeOptions::new(self.dir.path(), Profile::builtin("h200").unwrap());
+        options.libraries = Some(libraries());
+        (options.gpu_count, options.time_scale, options.sharing) = (self.gpus, 10.0, self.sharing);
+        let server = Server::bind(options).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || server.run(|| stopped.load(Ordering::Relaxed)).unwrap());
+        self.server = Some(Running { stop, thread });
+    }
+
+    fn shut_down(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop.store(true, Ordering::Relaxed);
+            server.thread.join().unwrap();
+        }
+    }
+
+    fn library(&self, name: &str) -> PathBuf {
+        self.dir.path().join("lib").join(name)
+    }
+
+    fn open(&self) -> NvmlProbe {
+        NvmlProbe::open(&self.library("libnvidia-ml.so.1")).unwrap()
+    }
+
+    fn fault(&self, fault: Fault) {
+        inject(self.dir.path(), fault).unwrap();
+    }
+
+    fn fail(&self, area: NvmlArea, code: u32) {
+        self.fault(Fault::Nvml { area, code });
+    }
+}
+
+impl Host for SimHost {
+    fn probe(&mut self) -> Box<dyn GpuProbe> {
+        Box::new(self.open())
+    }
+
+    fn occupy(&mut self, gpu: GpuIndex, memory: Bytes) -> u32 {
+        // By the running image, not by path: a build beside this run may have replaced the file.
+        let mut child = Command::new("/proc/self/exe")
+            .args(["--exact", "nvml::tests::sim_host::tenant_process", "--nocapture", "--test-threads=1"])
+            .env(TENANT, format!("{}:{}:{}", gpu.0, memory.0, self.library("libcuda.so.1").display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let pid = child.id();
+        self.tenants.push(child);
+        let is_allocated = lines.any(|line| line.is_ok_and(|line| line.contains("first_allocation")));
+        assert!(is_allocated, "the tenant ended without allocating");
+        pid
+    }
+
+    fn vacate(&mut self, pid: u32) {
+        let tenant = self.tenants.iter_mut().find(|tenant| tenant.id() == pid).unwrap();
+        tenant.kill().unwrap();
+        tenant.wait().unwrap();
+    }
+
+    fn lose(&mut self, gpu: GpuIndex) {
+        self.fault(Fault::GpuLost { gpu: gpu.0 });
+    }
+
+    /// A lost GPU comes back as real ones do: with the whole driver started anew.
+    fn bring_back(&mut self, _gpu: GpuIndex) {
+        self.shut_down();
+        self.serve();
+    }
+}
+
+impl Drop for SimHost {
+    fn drop(&mut self) {
+        for tenant in &mut self.tenants {
+            let _ = tenant.kill();
+            let _ = tenant.wait();
+        }
+        self.shut_down();
+    }
+}
+
+/// Tells a child of this test program to be a tenant: `GPU:BYTES:LIBCUDA`.
+const TENANT: &str = "BERTH_TEST_TENANT";
+
+/// No test: what a child of [`SimHost::occupy`] runs.
+#[test]
+fn tenant_process() {
+    let Ok(order) = std::env::var(TENANT) else { return };
+    let mut parts = order.splitn(3, ':');
+    let mut options = Options::new(Mode::Hold);
+    options.device = parts.next().unwrap().parse().unwrap();
+    options.alloc_bytes = parts.next().unwrap().parse().unwrap();
+    options.library = parts.next().unwrap().into();
+    options.hold = FOREVER;
+    berth_load::run(&options);
+}
+
+#[test]
+fn the_real_probe_keeps_the_contract() {
+    contract(&mut SimHost::start(Sharing::default()));
+}
+
+fn watching(host: &mut SimHost) -> (NvmlProbe, u32) {
+    let mut probe = host.open();
+    probe.inventory().unwrap();
+    let pid = host.occupy(FIRST, Bytes::from_mib(64));
+    eventually("the tenant is listed", || !listed(&probe.look(false), FIRST).is_empty());
+    (probe, pid)
+}
+
+#[test]
+fn each_value_the_driver_fails_to_give_is_unknown_alone() {
+    let mut host = SimHost::start(Sharing::default());
+    let (mut probe, pid) = watching(&mut host);
+    host.fail(NvmlArea::Memory, codes::UNKNOWN);
+    let look = probe.look(false);
+    let RawReading::Ok { memory_used: None, core: Some(_), processes: Ok(processes) } = reading(&look, FIRST) else {
+        panic!("{look:?}");
+    };
+    assert_eq!(processes[0].pid, pid);
+    host.fail(NvmlArea::Utilisation, codes::NOT_SUPPORTED);
+    assert!(matches!(reading(&probe.look(false), FIRST), RawReading::Ok { core: None, processes: Ok(_), .. }));
+    host.fail(NvmlArea::ProcessUtilisation, codes::TIMEOUT);
+    assert_eq!(listed(&probe.look(true), FIRST)[0].core, None);
+    host.fail(NvmlArea::ProcessList, codes::UNKNOWN);
+    let look = probe.look(false);
+    assert!(matches!(reading(&look, FIRST), RawReading::Ok { processes: Err(why), .. } if !why.is_empty()), "{look:?}");
+}
+
+#[test]
+fn what_the_reader_may_not_see_of_a_process_is_unknown() {
+    let mut host = SimHost::start(Sharing::default());
+    let (mut probe, pid) = watching(&mut host);
+    host.fault(Fault::NoPermission);
+    eventually("the memory is hidden", || listed(&probe.look(false), FIRST)[0].memory.is_none());
+    assert_eq!(listed(&probe.look(false), FIRST)[0].pid, pid);
+}
+
+#[test]
+fn a_driver_that_refuses_is_refused_with_its_reason() {
+    for (code, expected) in [(codes::DRIVER_NOT_LOADED, "modprobe"), (codes::NO_PERMISSION, "run berth as root")] {
+        let host = SimHost::start(Sharing::default());
+        host.fail(NvmlArea::Init, code);
+        let error = NvmlProbe::open(&host.library("libnvidia-ml.so.1")).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(matches!(error, NvmlError::DriverNotLoaded { .. } | NvmlError::NoPermission { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_goes_away_is_a_reading_and_so_is_its_return() {
+    let mut host = SimHost::start(Sharing::default());
+    let (mut probe, _) = watching(&mut host);
+    host.shut_down();
+    let is_lost = |look: &crate::nvml::Look| {
+        [FIRST, SECOND].iter().all(|gpu| matches!(reading(look, *gpu), RawReading::Lost { .. }))
+    };
+    eventually("both GPUs are lost", || is_lost(&probe.look(false)));
+    host.serve();
+    eventually("both GPUs are back", || {
+        let look = probe.look(false);
+        [FIRST, SECOND].iter().all(|gpu| matches!(reading(&look, *gpu), RawReading::Ok { .. }))
+    });
+}
+
+#[test]
+fn a_gpu_that_does_not_come_back_with_the_driver_stays_lost_under_its_own_index() {
+    let mut host = SimHost::start(Sharing::default());
+    let mut probe = host.open();
+    let uuid = probe.inventory().unwrap()[1].uuid.clone();
+    host.shut_down();
+    host.gpus = 1;
+    host.serve();
+    eventually("the first GPU is back and the second is missed by name", || {
+        let look = probe.look(false);
+        let missed = |reason: &str| reason.contains(&uuid.0);
+        matches!(reading(&look, FIRST), RawReading::Ok { .. })
+            && matches!(reading(&look, SECOND), RawReading::Lost { reason } if missed(reason))
+    });
+    assert_eq!(probe.inventory().unwrap().len(), 1);
+}
+
+#[test]
+fn clients_of_mps_are_told_as_such_and_their_share_is_unknown() {
+    let mut host = SimHost::start(Sharing::Mps);
+    let (mut probe, pid) = watching(&mut host);
+    let look = probe.look(true);
+    let [process] = listed(&look, FIRST) else { panic!("{look:?}") };
+    assert_eq!((process.pid, process.kind), (pid, ProcessKind::MpsClient));
+    let registry = crate::procs::Registry::new(Path::new("/proc"), std::sync::mpsc::channel().0).unwrap();
+    let sample = look.resolve(&registry);
+    let berth_model::GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else {
+        panic!("{sample:?}");
+    };
+    assert_eq!((processes[0].kind, processes[0].core), (ProcessKind::MpsClient, None));
+}
