@@ -39,10 +39,10 @@ impl Page<'_, '_> {
         let version = vec![(label::VERSION, env!("CARGO_PKG_VERSION").to_owned())];
         self.gauges(names::BUILD_INFO, [(version, 1.0)])?;
         let counters = snapshot.counters;
-        self.counter(names::SAMPLES, ConstCounter::new(counters.samples))?;
-        self.counter(names::TASKS_STARTED, ConstCounter::new(counters.tasks_started))?;
-        self.counter(names::TASKS_ENDED, ConstCounter::new(counters.tasks_ended))?;
-        self.counter(names::GPUS_LOST, ConstCounter::new(counters.gpus_lost))?;
+        self.single(names::SAMPLES, ConstCounter::new(counters.samples))?;
+        self.single(names::TASKS_STARTED, ConstCounter::new(counters.tasks_started))?;
+        self.single(names::TASKS_ENDED, ConstCounter::new(counters.tasks_ended))?;
+        self.single(names::GPUS_LOST, ConstCounter::new(counters.gpus_lost))?;
         let sources = snapshot.sources.iter().filter_map(|view| {
             let up = match view.status {
                 SourceStatus::Up => 1.0,
@@ -53,9 +53,12 @@ impl Page<'_, '_> {
         });
         self.gauges(names::SOURCE_UP, sources)?;
         if let Some(seconds) = usage.cpu_seconds {
-            self.counter(names::PROCESS_CPU, ConstCounter::new(seconds))?;
+            self.single(names::PROCESS_CPU, ConstCounter::new(seconds))?;
         }
-        self.gauges(names::PROCESS_RESIDENT, usage.resident_bytes.map(|bytes| (Labels::new(), float(bytes))))
+        if let Some(bytes) = usage.resident_bytes {
+            self.single(names::PROCESS_RESIDENT, ConstGauge::new(float(bytes)))?;
+        }
+        Ok(())
     }
 
     fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {
@@ -101,9 +104,10 @@ impl Page<'_, '_> {
         series.try_for_each(|(labels, value)| ConstGauge::new(value).encode(encoder.encode_family(&labels)?))
     }
 
-    fn counter(&mut self, (name, help): Named, counter: impl EncodeMetric) -> fmt::Result {
-        let encoder = self.encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-        counter.encode(encoder)
+    /// A metric without labels.
+    fn single(&mut self, (name, help): Named, metric: impl EncodeMetric) -> fmt::Result {
+        let encoder = self.encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+        metric.encode(encoder)
     }
 }
 

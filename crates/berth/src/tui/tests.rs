@@ -5,6 +5,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use jiff::tz::TimeZone;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::style::Color;
 
 use super::app::{App, Flow};
 use super::draw::{self, Palette};
@@ -101,6 +102,20 @@ screens! {
         app.update(Update::Lost("no daemon listens on /run/berth/berth.sock".into()));
         app
     };
+}
+
+#[test]
+fn without_colours_nothing_is_coloured() {
+    let app = with_history(lost());
+    let coloured = |colours: bool| {
+        let mut terminal = Terminal::new(TestBackend::new(140, 40)).unwrap();
+        let screen = Screen::of(&app, ratatui::layout::Rect::new(0, 0, 140, 40), at(0), &TimeZone::UTC);
+        terminal.draw(|frame| draw::screen(frame, &screen, &Palette::new(colours))).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        buffer.content.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+    };
+    assert_eq!(coloured(false), 0);
+    assert!(coloured(true) > 100);
 }
 
 #[test]
