@@ -54,9 +54,9 @@ pub fn change(change: &Change) -> String {
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
         Change::SourceChanged { source: which, status } => match status {
-            SourceStatus::Up => format!("{} works", source(*which)),
-            SourceStatus::Off => format!("{} is switched off", source(*which)),
-            SourceStatus::Down { reason } => format!("{} does not work: {reason}", source(*which)),
+            SourceStatus::Up => format!("{}: up", source(*which)),
+            SourceStatus::Off => format!("{}: switched off", source(*which)),
+            SourceStatus::Down { reason } => format!("{}: down, {reason}", source(*which)),
         },
     }
 }

@@ -1,4 +1,5 @@
 //! The binary as people run it: output, errors, exit codes; without a daemon here, with one in `cli/daemon.rs`.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "cli/config.rs"]
 mod config;

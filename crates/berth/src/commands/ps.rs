@@ -29,8 +29,8 @@ With --json: an array with one object per tenant and GPU. With --all: an object 
 `tasks` and `ended`. With --watch: one line of that per interval. Unknown is null.
 Without a daemon berth looks once itself, and says so.";
 
-/// A daemon that has only just started gets this long for its first look.
-const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(3);
+/// A daemon that has only just started gets this long for its first look: waking a driver can take seconds.
+const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Show who is on the GPUs: container, owner, memory, use, since when
