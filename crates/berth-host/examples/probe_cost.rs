@@ -8,7 +8,7 @@
 #[path = "../src/probes/tests/tenant.rs"]
 mod tenant;
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,17 @@ use tenant::{Tenant, Workshop};
 const LAUNCHES: u32 = 100_000;
 const CONTEXTS: u32 = 5_000;
 
-fn main() -> Result<(), ProbeError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), ProbeError> {
     println!("this kernel: {:?}", available()?);
     for perf_events in [false, true] {
         println!("\n{}", if perf_events { "one perf event for each function" } else { "best the kernel offers" });

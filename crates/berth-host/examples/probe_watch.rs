@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
@@ -10,7 +11,17 @@ use berth_host::probes::{Options, ProbeError, Probes};
 use berth_host::procs::Registry;
 use berth_model::Event;
 
-fn main() -> Result<(), ProbeError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), ProbeError> {
     let named: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let libraries = if named.is_empty() { Options::default().libraries } else { named };
     let (event_tx, event_rx) = mpsc::channel();

@@ -19,6 +19,7 @@ mod elf;
 mod error;
 mod find;
 mod function;
+mod inbox;
 mod kernel;
 mod library;
 mod maps;
@@ -42,9 +43,10 @@ pub use available::{Available, available};
 pub use elf::ElfError;
 pub use error::ProbeError;
 
+use inbox::{Inbox, Message};
 use kernel::{Kernel, Way};
 use library::Libraries;
-use watcher::{Counters, Inbox, Message, Parts, Watcher};
+use watcher::{Counters, Parts, Watcher};
 use worker::{Attacher, Order};
 
 #[derive(Debug, Clone)]

@@ -5,54 +5,24 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender};
 
 use berth_model::{Event, Moment, Mono, ProcKey};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::function::{Cookie, Hot};
+use super::inbox::{Inbox, Message};
 use super::kernel::{Kernel, Links};
 use super::library::LibraryId;
 use super::program::Record;
 use super::stay::{Action, Stay};
 use super::sys::Ring;
 use super::worker::{Detach, Order};
-
-/// What other threads tell the watcher.
-#[derive(Debug)]
-pub enum Message {
-    /// A process was found using a GPU.
-    Adopt {
-        pid: u32,
-    },
-    Located {
-        pid: u32,
-        library: Option<LibraryId>,
-    },
-    /// `links` is `None` if there is nothing to probe or it failed.
-    Attached {
-        process: ProcKey,
-        hot: Hot,
-        links: Option<Links>,
-    },
-    Detached {
-        process: ProcKey,
-        hot: Hot,
-    },
-    Stop,
-}
-
-/// Where messages are put; wakes the watcher.
-#[derive(Debug, Clone)]
-pub struct Inbox {
-    message_tx: Sender<Message>,
-    wake: Arc<OwnedFd>,
-}
 
 /// Counters shared with [`super::Probes::stats`].
 #[derive(Debug, Default)]
@@ -101,29 +71,6 @@ struct NobodyListens;
 const RING: u64 = u64::MAX;
 const INBOX: u64 = u64::MAX - 1;
 
-// === impl Inbox ===
-
-impl Inbox {
-    pub fn new() -> io::Result<(Inbox, Receiver<Message>)> {
-        let (message_tx, message_rx) = mpsc::channel();
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok((Inbox { message_tx, wake }, message_rx))
-    }
-
-    /// A message to a watcher that has ended is dropped, with whatever it holds.
-    pub fn send(&self, message: Message) {
-        if self.message_tx.send(message).is_ok() {
-            // Cannot fail but by overflow, and then it is awake already.
-            let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        }
-    }
-
-    fn acknowledge(&self) {
-        // Nothing to read is fine: someone was faster.
-        let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
-    }
-}
-
 // === impl Watcher ===
 
 /// What a watcher is given to work with.
@@ -144,7 +91,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         let Parts { kernel, ring, inbox, message_rx, resolve, event_tx, order_tx, detach_tx, counters } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &ring, epoll::EventData::new_u64(RING), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, &*inbox.wake, epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, inbox.as_fd(), epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
         let processes = HashMap::new();
         Ok(Self { kernel, ring, epoll, inbox, message_rx, processes, resolve, event_tx, order_tx, detach_tx, counters })
     }

@@ -15,9 +15,9 @@ use berth_model::ProcKey;
 
 use super::error::ProbeError;
 use super::function::Hot;
+use super::inbox::{Inbox, Message};
 use super::kernel::{Kernel, Links};
 use super::library::{Libraries, LibraryId};
-use super::watcher::{Inbox, Message};
 
 /// What the attaching thread is asked for.
 #[derive(Debug)]

@@ -67,6 +67,14 @@ impl Scene {
         eventually(&format!("{kinds} detached"), || self.probes.stats().detached == kinds);
     }
 
+    /// A tenant on a file system that only it sees, as in a container. The script gets program and library as `$0` and
+    /// `$1`, and mounts on `/mnt`.
+    fn contained(&self, script: &str) -> Tenant {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).args([&self.workshop.program, &self.workshop.driver]);
+        Tenant::start(&mut command)
+    }
+
     fn newcomer(&self, armed_after: u64) -> Tenant {
         let mut tenant = self.workshop.tenant();
         let init = tenant.call("init");
@@ -209,11 +217,8 @@ fn a_process_in_a_pid_namespace_is_told_by_its_pid_on_the_host() {
 fn a_running_process_with_a_library_of_its_own_is_found_by_its_pid() {
     for perf_events in [false, true] {
         with("a_private_library", perf_events, false, |scene| {
-            // The library is on a file system that only the process sees, as in a container.
             let script = "mount -t tmpfs none /mnt && cp \"$1\" /mnt/libcuda.so.1 && exec \"$0\" /mnt/libcuda.so.1";
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "sh", "-c", script]).args([&scene.workshop.program, &scene.workshop.driver]);
-            let mut tenant = Tenant::start(&mut command);
+            let mut tenant = scene.contained(script);
             tenant.call("init");
             tenant.call("create");
             scene.probes.attach_process(tenant.pid());
@@ -224,6 +229,27 @@ fn a_running_process_with_a_library_of_its_own_is_found_by_its_pid() {
             assert_eq!(scene.probes.stats().late, 0);
         });
     }
+}
+
+/// The library of an image has another device and inode in each container's overlay, and is one file below.
+#[test]
+fn containers_that_share_a_layer_are_each_told_once() {
+    let script = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root && mount -t overlay none \
+                  -o \"lowerdir=$(dirname \"$1\"),upperdir=/mnt/upper,workdir=/mnt/work\" /mnt/root && \
+                  exec \"$0\" /mnt/root/libcuda.so.1";
+    with("a_shared_layer", false, false, |scene| {
+        let mut tenants = [scene.contained(script), scene.contained(script)];
+        // Both have loaded it before either is shown to the probes.
+        tenants.iter_mut().for_each(|tenant| _ = tenant.call("init"));
+        tenants.iter().for_each(|tenant| scene.probes.attach_process(tenant.pid()));
+        scene.until_armed(4);
+        assert_eq!(scene.probes.stats().libraries.len(), 2, "one file, seen as two");
+        for tenant in &mut tenants {
+            scene.expect(tenant.pid(), Moment::ContextReady, tenant.call("create"));
+            scene.expect(tenant.pid(), Moment::FirstLaunch, tenant.call("launch"));
+            scene.expect(tenant.pid(), Moment::ContextGone, tenant.call("destroy"));
+        }
+    });
 }
 
 #[test]
