@@ -1,12 +1,12 @@
 //! Probes on the CUDA driver library: the moments of every process that uses a GPU, as they happen.
 //!
-//! eBPF programs on uprobes write a record when a process passes one of the driver's functions ([`function`] lists
+//! eBPF programs on uprobes write a record when a process passes one of the driver's functions (`function.rs` lists
 //! them); a thread reads the records and sends [`Event::Moment`]s. The process is not touched: no signal, no changed
 //! memory but the kernel's own breakpoint, nothing left behind when the daemon dies.
 //!
 //! A hit costs a process 6–22 µs. Rare calls (opening the device, contexts coming and going) are probed in every
 //! process that uses a watched library. Hot calls (allocations, launches) are probed in one process at a time, from its
-//! `cuInit` until the first of them was seen; [`stay`] decides.
+//! `cuInit` until the first of them was seen; `stay.rs` decides.
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
 //! calls of a process whose library nobody has shown it yet (see [`Probes::attach_process`]). The first allocation or
