@@ -28,7 +28,7 @@ pub enum Side {
     Return,
 }
 
-/// Calls a tenant makes all the time: only the first of a stay is wanted, so they are probed in one process at a time
+/// Calls a tenant makes all the time: only the first of a stay is wanted, so they are probed process by process
 /// and no longer than needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hot {

@@ -5,7 +5,7 @@
 //! memory but the kernel's own breakpoint, nothing left behind when the daemon dies.
 //!
 //! A hit costs a process 6–22 µs. Rare calls (opening the device, contexts coming and going) are probed in every
-//! process that uses a watched library. Hot calls (allocations, launches) are probed in one process at a time, from its
+//! process that uses a watched library. Hot calls (allocations, launches) are probed process by process, each from its
 //! `cuInit` until the first of them was seen; `stay.rs` decides.
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
