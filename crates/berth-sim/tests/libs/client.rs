@@ -6,6 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::io::{BufRead, Write};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use berth_sim::Profile;
@@ -122,7 +123,7 @@ impl Driver {
             }
             "exec" => exec_again(),
             "threads" => self.threads(n),
-            "relay" => self.relay(n),
+            "relay" => self.relay(n as libc::pid_t),
             "ptsz" => crate::ptsz::in_client(&self.library, self.kernel),
             other => panic!("no such command: {other}"),
         };
@@ -178,15 +179,42 @@ impl Driver {
         libc::WEXITSTATUS(status) as u64
     }
 
-    /// `count` times: one thread launches and ends, another one waits for the context and then finds it idle.
-    fn relay(&self, count: u64) -> u32 {
+    /// This thread queues something, then another one queues a kernel on a stream, then this one waits for the context,
+    /// while the server is stopped and so meets all three at once. The stream must be idle then.
+    fn relay(&self, server: libc::pid_t) -> u32 {
         let mut context = 0;
         call!(self, b"cuCtxGetCurrent"(*mut u64), &mut context);
-        let in_a_thread =
-            |work: &(dyn Fn() -> u32 + Sync)| std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-        let launch = || call!(self, b"cuCtxSetCurrent"(u64), context) | self.launch(1, 0);
-        let wait = || call!(self, b"cuCtxSynchronize"()) | call!(self, b"cuStreamQuery"(u64), 0);
-        (0..count).fold(0, |all, _| all | in_a_thread(&launch) | wait())
+        let (go, told) = mpsc::channel();
+        let (done, launched) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // The first call connects, which needs the server.
+                done.send(call!(self, b"cuCtxSetCurrent"(u64), context) | call!(self, b"cuCtxSynchronize"())).unwrap();
+                told.recv().unwrap();
+                done.send(self.launch(1000, self.stream)).unwrap();
+                // Stays until the end: a thread that ends closes its connection, which is looked at first.
+                told.recv().unwrap();
+            });
+            let connected = launched.recv().unwrap();
+            signal(server, libc::SIGSTOP);
+            while !is_stopped(server) {
+                std::thread::yield_now();
+            }
+            let first = self.launch(1, 0);
+            go.send(()).unwrap();
+            let second = launched.recv().unwrap();
+            // SAFETY: asks for a number.
+            let waiter = unsafe { libc::gettid() };
+            scope.spawn(move || {
+                while !is_receiving(waiter) {
+                    std::thread::yield_now();
+                }
+                signal(server, libc::SIGCONT);
+            });
+            let waited = call!(self, b"cuCtxSynchronize"()) | call!(self, b"cuStreamQuery"(u64), self.stream);
+            go.send(()).unwrap();
+            connected | first | second | waited
+        })
     }
 
     /// `count` threads that each sync on their own; a thread that waits must not make another wait.
@@ -204,6 +232,23 @@ impl Driver {
             threads.into_iter().map(|thread| thread.join().unwrap()).fold(0, |all, code| all | code)
         })
     }
+}
+
+fn signal(pid: libc::pid_t, signal: c_int) {
+    // SAFETY: the test's own server.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+fn is_stopped(pid: libc::pid_t) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let state = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap();
+    tasks.into_iter().all(|task| state(task.unwrap()).contains(") T "))
+}
+
+/// Whether a thread of ours waits in `recv`.
+fn is_receiving(thread: libc::pid_t) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();
+    call.split(' ').next() == Some(&libc::SYS_recvfrom.to_string())
 }
 
 /// The process the servers of some tests live in: serves the directory it is given until it is killed.

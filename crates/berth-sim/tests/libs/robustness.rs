@@ -184,8 +184,12 @@ fn another_version_of_the_server_is_refused_as_a_mismatch() {
 
 #[test]
 fn what_one_thread_launched_another_one_waits_for() {
-    let sim = Sim::start();
-    sim.client().ready().must("relay 200");
+    let dir = tempfile::tempdir().unwrap();
+    let server = SimProcess::start(dir.path());
+    let library = dir.path().join(sim_dir::LIBRARIES).join(sim_dir::CUDA_SONAME);
+    let mut client = Client::start(&library, &[]).ready();
+    client.must("stream");
+    client.must(&format!("relay {}", server.pid()));
 }
 
 #[test]

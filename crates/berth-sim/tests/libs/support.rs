@@ -131,6 +131,10 @@ impl SimProcess {
         server
     }
 
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
