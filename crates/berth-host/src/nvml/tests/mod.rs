@@ -1,7 +1,9 @@
 //! The contract of [`GpuProbe`], held by every probe, and what opening refuses.
 
 mod fake_host;
+mod real_gpu;
 mod sim_host;
+mod tenant;
 
 use std::fs;
 use std::path::Path;

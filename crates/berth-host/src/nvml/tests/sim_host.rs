@@ -1,19 +1,18 @@
 //! The real probe on the simulated driver: the contract, and each way its library can fail.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use berth_load::{FOREVER, Mode, Options};
 use berth_model::{Bytes, GpuIndex, ProcessKind};
 use berth_sim::fault::nvml as codes;
 use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries, inject};
 use berth_sim::{Fault, NvmlArea, Profile, Sharing};
 use tempfile::TempDir;
 
+use super::tenant::tenant;
 use super::{FIRST, Host, SECOND, contract, listed, reading};
 use crate::nvml::{GpuProbe, NvmlError, NvmlProbe, RawReading};
 use crate::testing::eventually;
@@ -97,19 +96,9 @@ impl Host for SimHost {
     }
 
     fn occupy(&mut self, gpu: GpuIndex, memory: Bytes) -> u32 {
-        // By the running image, not by path: a build beside this run may have replaced the file.
-        let mut child = Command::new("/proc/self/exe")
-            .args(["--exact", "nvml::tests::sim_host::tenant_process", "--nocapture", "--test-threads=1"])
-            .env(TENANT, format!("{}:{}:{}", gpu.0, memory.0, self.library("libcuda.so.1").display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let pid = child.id();
-        self.tenants.push(child);
-        let is_allocated = lines.any(|line| line.is_ok_and(|line| line.contains("first_allocation")));
-        assert!(is_allocated, "the tenant ended without allocating");
+        let tenant = tenant(&self.library("libcuda.so.1"), gpu, memory);
+        let pid = tenant.id();
+        self.tenants.push(tenant);
         pid
     }
 
@@ -138,22 +127,6 @@ impl Drop for SimHost {
         }
         self.shut_down();
     }
-}
-
-/// Tells a child of this test program to be a tenant: `GPU:BYTES:LIBCUDA`.
-const TENANT: &str = "BERTH_TEST_TENANT";
-
-/// No test: what a child of [`SimHost::occupy`] runs.
-#[test]
-fn tenant_process() {
-    let Ok(order) = std::env::var(TENANT) else { return };
-    let mut parts = order.splitn(3, ':');
-    let mut options = Options::new(Mode::Hold);
-    options.device = parts.next().unwrap().parse().unwrap();
-    options.alloc_bytes = parts.next().unwrap().parse().unwrap();
-    options.library = parts.next().unwrap().into();
-    options.hold = FOREVER;
-    berth_load::run(&options);
 }
 
 #[test]

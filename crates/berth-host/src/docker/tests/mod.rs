@@ -1,160 +1,26 @@
 //! Against a small engine of our own, which can fail on demand, and against a real one where there is one.
 
-use std::collections::HashMap;
+mod engine;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_model::{Source, SourceStatus};
 
 use super::*;
 use crate::testing::{eventually, skip_unprepared};
+use engine::FakeEngine;
 
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
 fn id(text: &str) -> ContainerId {
     ContainerId(text.into())
-}
-
-// === a small engine ===
-
-/// Speaks as much of the engine's API as the source uses.
-struct FakeEngine {
-    socket: PathBuf,
-    state: Arc<Mutex<EngineState>>,
-    _dir: tempfile::TempDir,
-}
-
-#[derive(Default)]
-struct EngineState {
-    /// Names by id.
-    containers: HashMap<String, String>,
-    /// Everything that ever happened, with its time in nanoseconds.
-    past: Vec<(u64, String)>,
-    streams: Vec<UnixStream>,
-    requests: Vec<String>,
-    /// Answers every request with this.
-    refuses: Option<&'static str>,
-    /// Fails to describe containers this many times.
-    inspect_failures: u32,
-}
-
-impl FakeEngine {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Self { socket: dir.path().join("docker.sock"), state: Arc::default(), _dir: dir };
-        engine.listen();
-        engine
-    }
-
-    fn listen(&self) {
-        let listener = UnixListener::bind(&self.socket).unwrap();
-        let state = self.state.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                serve(stream, &state);
-            }
-        });
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut EngineState) -> T) -> T {
-        change(&mut self.state.lock().unwrap())
-    }
-
-    fn run(&self, id: &str, name: &str) {
-        self.change(|state| state.containers.insert(id.into(), name.into()));
-        self.happen("start", id);
-    }
-
-    fn rename(&self, id: &str, name: &str) {
-        self.change(|state| state.containers.insert(id.into(), name.into()));
-        self.happen("rename", id);
-    }
-
-    fn remove(&self, id: &str) {
-        self.change(|state| state.containers.remove(id));
-        self.happen("destroy", id);
-    }
-
-    fn happen(&self, action: &str, id: &str) {
-        self.change(|state| {
-            let at = u64::try_from(clock_ns()).unwrap();
-            let line = format!(
-                r#"{{"Type":"container","Action":"{action}","Actor":{{"ID":"{id}"}},"time":{},"timeNano":{at}}}"#,
-                at / 1_000_000_000
-            );
-            state.streams.retain_mut(|stream| writeln!(stream, "{line}").is_ok());
-            state.past.push((at, line));
-        });
-    }
-
-    fn cut(&self) {
-        self.change(|state| state.streams.clear());
-    }
-
-    fn listeners(&self) -> usize {
-        self.change(|state| state.streams.len())
-    }
-}
-
-fn clock_ns() -> i128 {
-    crate::clock::anchor().wall.as_nanosecond()
-}
-
-fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    let Some(Ok(request)) = lines.next() else { return };
-    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut state = state.lock().unwrap();
-    state.requests.push(path.clone());
-    if let Some(status) = state.refuses {
-        return reply(&mut stream, status, r#"{"message":"not today"}"#);
-    }
-    if path.ends_with("/version") {
-        return reply(&mut stream, "200 OK", r#"{"Version":"20.10.24","ApiVersion":"1.41","MinAPIVersion":"1.12"}"#);
-    }
-    if let Some((_, query)) = path.split_once("/events?") {
-        let since = since(query);
-        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n");
-        for (_, line) in state.past.iter().filter(|(at, _)| *at >= since) {
-            let _ = writeln!(stream, "{line}");
-        }
-        return state.streams.push(stream);
-    }
-    let id = path.split_once("/containers/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
-    if state.inspect_failures > 0 {
-        state.inspect_failures -= 1;
-        return reply(&mut stream, "500 Internal Server Error", r#"{"message":"busy"}"#);
-    }
-    match state.containers.get(id) {
-        Some(name) => reply(
-            &mut stream,
-            "200 OK",
-            &format!(r#"{{"Id":"{id}","Name":"/{name}","Config":{{"Image":"img","Labels":{{"berth.owner":"ann"}}}}}}"#),
-        ),
-        None => reply(&mut stream, "404 Not Found", r#"{"message":"No such container"}"#),
-    }
-}
-
-fn since(query: &str) -> u64 {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("since=")).expect("a subscription says since when");
-    value.replace('.', "").parse().expect("seconds and nine digits")
-}
-
-fn reply(stream: &mut UnixStream, status: &str, body: &str) {
-    let length = body.len();
-    let _ = write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    );
 }
 
 // === what is told ===
