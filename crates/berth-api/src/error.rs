@@ -1,5 +1,7 @@
 //! Errors as clients get them: a status, a code for programs, a message for people.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +15,7 @@ pub struct ErrorBody {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `internal`.
+    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`, `internal`.
     pub code: String,
     pub message: String,
 }
@@ -28,6 +30,8 @@ pub(crate) enum ApiError {
     BadQuery { path: &'static str, reason: String },
     #[error("no look at the host has been finished yet: try again in a moment")]
     NotReady,
+    #[error("the last look at the host was {} s ago: the daemon no longer watches, restart it", age.as_secs())]
+    Stalled { age: Duration },
     #[error("writing the metrics page: {0}")]
     Metrics(#[from] std::fmt::Error),
 }
@@ -39,6 +43,7 @@ impl ApiError {
             ApiError::MethodNotAllowed(..) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
             ApiError::BadQuery { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
             ApiError::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
+            ApiError::Stalled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stalled"),
             ApiError::Metrics(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }

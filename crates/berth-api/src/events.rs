@@ -17,7 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::feed::{Feed, Notice, Subscription};
+use crate::feed::{Feed, Latest, Notice, Subscription};
 
 /// A comment this often keeps proxies and clients from taking silence for death.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -101,16 +101,16 @@ impl Follower {
 
 /// Can be dropped at any await and asked again: the time it is due is kept outside.
 async fn next_snapshot(
-    latest: &mut watch::Receiver<Option<Arc<Snapshot>>>,
+    latest: &mut watch::Receiver<Option<Latest>>,
     timer: &mut Option<SnapshotTimer>,
 ) -> Option<Arc<Snapshot>> {
     let Some(timer) = timer else { return std::future::pending().await };
     tokio::time::sleep_until(timer.due).await;
     loop {
         latest.changed().await.ok()?;
-        if let Some(snapshot) = latest.borrow_and_update().clone() {
+        if let Some(latest) = latest.borrow_and_update().clone() {
             timer.due = Instant::now() + timer.every;
-            return Some(snapshot);
+            return Some(latest.snapshot);
         }
     }
 }

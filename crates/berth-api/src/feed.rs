@@ -1,11 +1,13 @@
 //! The latest snapshot and the stream of changes, between one publisher and any number of listeners.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use berth_model::{Change, Snapshot};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 
 /// How many changes a listener may be behind before it misses some.
 const BACKLOG: usize = 1024;
@@ -24,11 +26,18 @@ pub struct Notice {
 /// Publishing is for a plain thread: it takes no time that depends on listeners.
 #[derive(Debug)]
 pub struct Feed {
-    latest: watch::Sender<Option<Arc<Snapshot>>>,
+    latest: watch::Sender<Option<Latest>>,
     notices: broadcast::Sender<Arc<Notice>>,
     /// Held while a notice is sent or a listener joins, so that "the last id" and "what follows" fit together.
     last_id: Mutex<u64>,
     closing: watch::Sender<bool>,
+}
+
+/// `at`: when it was published, by a clock that does not jump.
+#[derive(Debug, Clone)]
+pub(crate) struct Latest {
+    pub snapshot: Arc<Snapshot>,
+    pub at: Instant,
 }
 
 /// A listener's place in the stream, from the moment it joined.
@@ -36,7 +45,7 @@ pub struct Feed {
 pub(crate) struct Subscription {
     pub last_id: u64,
     pub notices: broadcast::Receiver<Arc<Notice>>,
-    pub latest: watch::Receiver<Option<Arc<Snapshot>>>,
+    pub latest: watch::Receiver<Option<Latest>>,
     pub closing: watch::Receiver<bool>,
 }
 
@@ -64,7 +73,7 @@ impl Feed {
     /// The snapshot goes first: who is told of a change finds it there.
     pub fn publish(&self, snapshot: Arc<Snapshot>, changes: &[Change]) {
         let time = snapshot.taken_at;
-        self.latest.send_replace(Some(snapshot));
+        self.latest.send_replace(Some(Latest { snapshot, at: Instant::now() }));
         if changes.is_empty() {
             return;
         }
@@ -78,7 +87,12 @@ impl Feed {
 
     /// `None` until the first snapshot is published.
     pub fn latest(&self) -> Option<Arc<Snapshot>> {
-        self.latest.borrow().clone()
+        self.latest.borrow().as_ref().map(|latest| Arc::clone(&latest.snapshot))
+    }
+
+    /// How long ago the latest snapshot was published. The engine publishes every second at least: more means trouble.
+    pub fn age(&self) -> Option<Duration> {
+        self.latest.borrow().as_ref().map(|latest| latest.at.elapsed())
     }
 
     /// Ends every event stream, so that a server can stop in time.

@@ -1,6 +1,7 @@
 //! What is served where. The table here, the router made of it and `openapi.json` name the same paths; a test holds it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -21,6 +22,9 @@ use crate::metrics;
 use crate::usage::Usage;
 
 const OPENAPI: &str = include_str!("../openapi.json");
+
+/// Far more than the engine ever lets pass between two snapshots.
+const STALLED_AFTER: Duration = Duration::from_secs(15);
 
 /// Every path there is.
 pub mod paths {
@@ -115,6 +119,9 @@ async fn version() -> Json<Version> {
 }
 
 async fn health(State(feed): State<Shared>) -> Answer<Health> {
+    if let Some(age) = feed.age().filter(|age| *age > STALLED_AFTER) {
+        return Err(ApiError::Stalled { age });
+    }
     Ok(Json(Health { status: "ok".to_owned(), taken_at: latest(&feed)?.taken_at }))
 }
 

@@ -11,6 +11,7 @@ use toml::de::DeTable;
 use toml::{Table, Value};
 
 use crate::cli::Global;
+use crate::logging;
 
 /// Read if it exists and no other file is named.
 pub const DEFAULT_FILE: &str = "/etc/berth/berth.toml";
@@ -33,7 +34,7 @@ pub enum SettingsError {
 #[derive(Debug)]
 pub struct Problem {
     file: Option<(PathBuf, usize)>,
-    cause: InvalidSettings,
+    words: String,
 }
 
 /// What `global` asks for: the named file, the default one, or none; then its overrides.
@@ -73,16 +74,27 @@ fn resolve(file: Option<(PathBuf, String)>, global: &Global) -> Result<Settings,
     if let Some(log) = &global.log {
         settings.log.level.clone_from(log);
     }
-    let problems: Vec<Problem> = settings
-        .problems()
-        .into_iter()
-        .map(|cause| {
-            let key = key_of(&cause);
-            let line = file.as_ref().and_then(|(path, text)| Some((path.clone(), line_of(text, key)?)));
-            Problem { file: line, cause }
-        })
-        .collect();
+    let located = |(key, words): (&str, String)| {
+        let line = file.as_ref().and_then(|(path, text)| Some((path.clone(), line_of(text, key)?)));
+        Problem { file: line, words }
+    };
+    let problems: Vec<Problem> = problems(&settings).into_iter().map(located).collect();
     if problems.is_empty() { Ok(settings) } else { Err(SettingsError::Invalid(problems)) }
+}
+
+/// All that is wrong, each with its key. The model judges all but the log filter, which it cannot read.
+fn problems(settings: &Settings) -> Vec<(&'static str, String)> {
+    let mut problems: Vec<_> =
+        settings.problems().into_iter().map(|problem| (key_of(&problem), problem.to_string())).collect();
+    let level = &settings.log.level;
+    if !logging::is_filter(level) {
+        let words = format!(
+            "log.level is `{level}`: write error, warn, info, debug, trace or off, or a filter such as \
+             `berth_host=debug,info`"
+        );
+        problems.push(("log.level", words));
+    }
+    problems
 }
 
 /// The settings with one more override. The value is TOML; what is not, such as `10ms` or a path, is a string.
@@ -127,8 +139,8 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
-            Some((path, line)) => write!(f, "{}, line {line}: {}", path.display(), self.cause),
-            None => write!(f, "{}", self.cause),
+            Some((path, line)) => write!(f, "{}, line {line}: {}", path.display(), self.words),
+            None => write!(f, "{}", self.words),
         }
     }
 }

@@ -90,6 +90,18 @@ async fn refusals_carry_a_code_for_programs_and_a_message_for_people() {
     assert_eq!(refused("/v1/events?every=1s").await.0, "bad_request");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_no_longer_looks_is_not_healthy() {
+    let daemon = daemon();
+    daemon.feed.publish(snapshot(), &[]);
+    daemon.client().get::<Health>(paths::HEALTH).await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let error = daemon.client().get::<Health>(paths::HEALTH).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Refused { code, .. } if code == "stalled"), "{error}");
+    daemon.feed.publish(snapshot(), &[]);
+    daemon.client().get::<Health>(paths::HEALTH).await.unwrap();
+}
+
 #[tokio::test]
 async fn only_reading_is_offered() {
     let daemon = daemon();

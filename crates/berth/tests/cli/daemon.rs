@@ -151,6 +151,38 @@ fn the_daemon_stops_at_sigterm_without_leaving_its_socket_and_ignores_sighup() {
 }
 
 #[test]
+fn a_required_source_that_is_missing_is_named_and_nothing_is_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir_named(&dir, "run/s");
+    let set = ["docker.mode=required", "docker.socket=/nowhere/docker.sock"].map(|set| format!("--set={set}"));
+    let table = format!("--set=table.path={}", dir_named(&dir, "run/tasks"));
+    let run = berth(&["--socket", &socket, &set[0], &set[1], &table, "--log", "error", "daemon"]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.starts_with("berth: ") && run.stderr.contains("/nowhere/docker.sock"), "{}", run.stderr);
+    assert!(!std::path::Path::new(&socket).exists(), "the socket is left");
+}
+
+/// `script` gives it a terminal.
+#[test]
+fn top_draws_on_a_terminal_and_gives_it_back_at_a_key_or_a_signal() {
+    const TAKE: &str = "\u{1b}[?1049h";
+    const GIVE_BACK: &str = "\u{1b}[?1049l";
+    let host = Host::start();
+    let settings: Vec<String> = Host::settings(&host.dir, "run").iter().map(|arg| format!("'{arg}'")).collect();
+    let top = format!("stty rows 24 cols 80; timeout --signal=TERM 1 $BERTH {} top", settings.join(" "));
+    let cases = [("printf q", "a key", "Tenants"), ("sleep 2", "a signal", "GPU 1 NVIDIA H200")];
+    for (input, how, last_shown) in cases {
+        let run = Run::shell(&format!("{input} | TERM=xterm script -qec \"{top}\" /dev/null"));
+        assert!(run.stdout.contains(TAKE) && run.stdout.contains(last_shown), "{how}: {}", run.stdout);
+        assert!(
+            run.stdout.rfind(GIVE_BACK) > run.stdout.rfind(last_shown),
+            "not given back after {how}: {}",
+            run.stdout
+        );
+    }
+}
+
+#[test]
 fn the_service_manager_is_told_when_the_daemon_is_ready_alive_and_stopping() {
     let host = Host::start();
     let notify = std::os::unix::net::UnixDatagram::bind(dir_named(&host.dir, "notify")).unwrap();

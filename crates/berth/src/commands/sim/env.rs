@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use berth_proto::sim_dir::{LIBRARIES, NVML_SONAME};
+use berth_proto::sim_dir::{CUDA_SONAME, LIBRARIES, NVML_SONAME};
 
 use crate::out::Stdout;
 
@@ -48,8 +48,10 @@ fn docker(dir: &Path) -> String {
     format!("-v {}:/berth-sim -e LD_LIBRARY_PATH=/berth-sim/{LIBRARIES}", quoted(dir))
 }
 
+/// The driver library is named too, so that probes watch it before its first user comes.
 fn berth(dir: &Path) -> String {
-    format!("--set nvml.library={}/{LIBRARIES}/{NVML_SONAME}", quoted(dir))
+    let library = |name| quoted(&dir.join(LIBRARIES).join(name));
+    format!("--set nvml.library={} --set probes.libraries=[\"{}\"]", library(NVML_SONAME), library(CUDA_SONAME))
 }
 
 /// For a shell; plain paths stay as they are.
@@ -74,6 +76,8 @@ mod tests {
     #[test]
     fn containers_get_the_directory_and_the_way_to_its_libraries() {
         assert_eq!(docker(Path::new("/run/sim")), "-v /run/sim:/berth-sim -e LD_LIBRARY_PATH=/berth-sim/lib");
-        assert_eq!(berth(Path::new("/run/sim")), "--set nvml.library=/run/sim/lib/libnvidia-ml.so.1");
+        let expected = "--set nvml.library=/run/sim/lib/libnvidia-ml.so.1 \
+                        --set probes.libraries=[\"/run/sim/lib/libcuda.so.1\"]";
+        assert_eq!(berth(Path::new("/run/sim")), expected);
     }
 }
