@@ -31,9 +31,9 @@ pub enum BindError {
     InUse { path: PathBuf },
     #[error("{path} exists and is no socket: remove it, or set api.socket to another path")]
     NotASocket { path: PathBuf },
-    #[error("making the directory {path}")]
+    #[error("making the directory {path} for the socket (api.socket chooses another place)")]
     Directory { path: PathBuf, source: io::Error },
-    #[error("listening on {path}")]
+    #[error("listening on {path} (api.socket chooses another place)")]
     Listen { path: PathBuf, source: io::Error },
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -162,23 +163,52 @@ fn a_required_source_that_is_missing_is_named_and_nothing_is_left_behind() {
     assert!(!std::path::Path::new(&socket).exists(), "the socket is left");
 }
 
-/// `script` gives it a terminal.
+/// `berth top` on a terminal, which `script` gives it.
+struct OnTerminal {
+    script: Running,
+    screen: PathBuf,
+    pid: PathBuf,
+}
+
+impl OnTerminal {
+    fn top(host: &Host) -> Self {
+        let (screen, pid) = (dir_named(&host.dir, "screen").into(), dir_named(&host.dir, "pid"));
+        let settings: Vec<String> = Host::settings(&host.dir, "run").iter().map(|arg| format!("'{arg}'")).collect();
+        let top = format!("stty rows 24 cols 80; echo $$ > {pid}; exec {BERTH} {} top", settings.join(" "));
+        let mut command = Command::new("script");
+        command.args(["-qec", &top, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::piped());
+        let script = Running(command.stdout(std::fs::File::create(&screen).unwrap()).spawn().unwrap());
+        Self { script, screen, pid: pid.into() }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.screen).unwrap()).into_owned()
+    }
+
+    fn until_shown(&self, text: &str) {
+        until(text, || self.shown().contains(text).then_some(()));
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(std::fs::read_to_string(&self.pid).unwrap().trim().parse().unwrap()).unwrap()
+    }
+}
+
 #[test]
 fn top_draws_on_a_terminal_and_gives_it_back_at_a_key_or_a_signal() {
-    const TAKE: &str = "\u{1b}[?1049h";
     const GIVE_BACK: &str = "\u{1b}[?1049l";
     let host = Host::start();
-    let settings: Vec<String> = Host::settings(&host.dir, "run").iter().map(|arg| format!("'{arg}'")).collect();
-    let top = format!("stty rows 24 cols 80; timeout --signal=TERM 1 $BERTH {} top", settings.join(" "));
-    let cases = [("printf q", "a key", "Tenants"), ("sleep 2", "a signal", "GPU 1 NVIDIA H200")];
-    for (input, how, last_shown) in cases {
-        let run = Run::shell(&format!("{input} | TERM=xterm script -qec \"{top}\" /dev/null"));
-        assert!(run.stdout.contains(TAKE) && run.stdout.contains(last_shown), "{how}: {}", run.stdout);
-        assert!(
-            run.stdout.rfind(GIVE_BACK) > run.stdout.rfind(last_shown),
-            "not given back after {how}: {}",
-            run.stdout
-        );
+    for end in ["a key", "a signal"] {
+        let mut top = OnTerminal::top(&host);
+        top.until_shown("GPU 1 NVIDIA H200");
+        assert!(!top.shown().contains(GIVE_BACK), "{}", top.shown());
+        match end {
+            "a key" => top.script.0.stdin.as_mut().unwrap().write_all(b"q").unwrap(),
+            _ => kill_process(top.pid(), Signal::TERM).unwrap(),
+        }
+        top.until_shown(GIVE_BACK);
+        let screen = top.shown();
+        assert_eq!(top.script.wait().0, 0, "after {end}: {screen}");
     }
 }
 
