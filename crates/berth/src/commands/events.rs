@@ -46,7 +46,8 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             Update::Missed(Some(missed)) => eprintln!("berth: missed {missed} changes"),
             Update::Missed(None) => eprintln!("berth: the daemon was restarted; changes may have been missed"),
             Update::Lost(reason) => eprintln!("berth: {reason}; trying again"),
-            Update::Snapshot(_) | Update::Connected => {}
+            Update::Connected => eprintln!("berth: following the daemon on {}", settings.api.socket.display()),
+            Update::Snapshot(_) => {}
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -95,8 +95,12 @@ fn a_tenant_is_seen_by_ps_events_and_metrics_and_is_gone_after_its_end() {
         Command::new(BERTH)
             .args(Host::settings(&host.dir, "run"))
             .args(["events", "--json"])
-            .stdout(std::fs::File::create(&events_file).unwrap()),
+            .stdout(std::fs::File::create(&events_file).unwrap())
+            .stderr(std::fs::File::create(dir_named(&host.dir, "notes")).unwrap()),
     );
+    until("the follower's connection", || {
+        std::fs::read_to_string(dir_named(&host.dir, "notes")).unwrap().contains("following the daemon").then_some(())
+    });
     let tenant = host.tenant("1");
     let pid = u64::from(tenant.0.id());
     let row = until("the tenant", || {
