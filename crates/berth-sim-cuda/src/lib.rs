@@ -5,7 +5,7 @@
 //! contents, a copy to the host leaves the host's bytes as they are. No panic leaves it, it starts no thread, installs
 //! no signal handler and prints nothing unless `BERTH_SIM_LOG` is set.
 //!
-//! `exports.rs` is the C edge; every function behind it is plain Rust that answers with a [`edge::Answer`].
+//! `exports.rs` is the C edge; every function behind it is plain Rust that answers with a result.
 
 mod checkpoint;
 mod connection;

@@ -95,17 +95,46 @@ export! {
     ) => processes::utilization(device, out, count, last_seen_us);
 }
 
-// What this GPU does not have.
-export! {
-    nvmlDeviceGetTemperature(device: u64, _sensor: c_uint, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetPowerUsage(device: u64, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetEnforcedPowerLimit(device: u64, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetPowerManagementLimit(device: u64, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetClockInfo(device: u64, _kind: c_uint, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetClock(device: u64, _kind: c_uint, _which: c_uint, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetFanSpeed(device: u64, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetPerformanceState(device: u64, _out: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetEccMode(device: u64, _current: Out<c_uint>, _pending: Out<c_uint>) => device::not_supported(device);
-    nvmlDeviceGetSerial(device: u64, _out: OutText, _room: c_uint) => device::not_supported(device);
-    nvmlDeviceGetVbiosVersion(device: u64, _out: OutText, _room: c_uint) => device::not_supported(device);
+/// Functions of a GPU whose other arguments are never looked at.
+macro_rules! absent {
+    ($($symbol:ident)*) => {
+        export! { $($symbol(device: u64) => device::not_supported(device);)* }
+    };
+}
+
+// What this GPU does not have: sensors, clocks, fans, links, video, displays, error counters.
+absent! {
+    nvmlDeviceGetAccountingMode
+    nvmlDeviceGetBAR1MemoryInfo
+    nvmlDeviceGetClock
+    nvmlDeviceGetClockInfo
+    nvmlDeviceGetCurrPcieLinkGeneration
+    nvmlDeviceGetCurrPcieLinkWidth
+    nvmlDeviceGetCurrentClocksThrottleReasons
+    nvmlDeviceGetDecoderUtilization
+    nvmlDeviceGetDisplayActive
+    nvmlDeviceGetDisplayMode
+    nvmlDeviceGetDriverModel
+    nvmlDeviceGetDriverModel_v2
+    nvmlDeviceGetEccMode
+    nvmlDeviceGetEncoderUtilization
+    nvmlDeviceGetEnforcedPowerLimit
+    nvmlDeviceGetFanSpeed
+    nvmlDeviceGetMaxClockInfo
+    nvmlDeviceGetMaxPcieLinkGeneration
+    nvmlDeviceGetMaxPcieLinkWidth
+    nvmlDeviceGetMemoryErrorCounter
+    nvmlDeviceGetNvLinkState
+    nvmlDeviceGetPcieThroughput
+    nvmlDeviceGetPerformanceState
+    nvmlDeviceGetPowerManagementLimit
+    nvmlDeviceGetPowerManagementLimitConstraints
+    nvmlDeviceGetPowerUsage
+    nvmlDeviceGetSamples
+    nvmlDeviceGetSerial
+    nvmlDeviceGetTemperature
+    nvmlDeviceGetTemperatureThreshold
+    nvmlDeviceGetTotalEccErrors
+    nvmlDeviceGetTotalEnergyConsumption
+    nvmlDeviceGetVbiosVersion
 }

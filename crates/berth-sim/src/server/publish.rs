@@ -42,8 +42,10 @@ impl Publisher {
         if self.stale { beat.min(self.published_ns.saturating_add(PUBLISH_EVERY_NS)) } else { beat }
     }
 
-    pub(super) fn tick(&mut self, now_ns: u64, engine: &Engine, clock: &Clock) {
-        if now_ns >= self.beat_ns.saturating_add(BEAT_EVERY_NS) {
+    /// Does what is due. Says whether it was a sign of life, ten of which make a second.
+    pub(super) fn tick(&mut self, now_ns: u64, engine: &Engine, clock: &Clock) -> bool {
+        let beats = now_ns >= self.beat_ns.saturating_add(BEAT_EVERY_NS);
+        if beats {
             self.writer.beat(now_ns);
             self.beat_ns = now_ns;
         }
@@ -52,6 +54,7 @@ impl Publisher {
             self.published_ns = now_ns;
             self.stale = false;
         }
+        beats
     }
 
     /// Publishes without regard to when the last time was.

@@ -93,8 +93,9 @@ impl Server {
             }
             self.work_off_resumed();
             self.publisher.mark_stale();
-            self.listen_again();
-            self.publisher.tick(monotonic_ns(), &self.engine, &self.clock);
+            if self.publisher.tick(monotonic_ns(), &self.engine, &self.clock) {
+                self.listen_again();
+            }
         }
         info!(dir = %self.directory.path().display(), "simulated GPU stopped");
         Ok(())
