@@ -49,6 +49,7 @@ impl Columns {
 
     /// Columns whose cells are all kept in full.
     pub fn new(headings: &[&str], numeric: &[bool], rows: Vec<Vec<String>>) -> Self {
+        let rows = rows.into_iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         Self {
             headings: headings.iter().map(|&heading| heading.to_owned()).collect(),
             rows,
@@ -103,7 +104,7 @@ impl Columns {
 }
 
 /// Names come from containers and processes: control characters in them must not reach the terminal.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

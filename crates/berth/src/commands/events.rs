@@ -8,6 +8,7 @@ use berth_api::Notice;
 use jiff::tz::TimeZone;
 
 use crate::cli::Global;
+use crate::columns::printable;
 use crate::live::{Live, Origin, Update};
 use crate::out::Stdout;
 use crate::{logging, settings, table, words};
@@ -54,7 +55,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 }
 
 fn line(notice: &Notice, zone: &TimeZone) -> String {
-    format!("{}  {}", table::time(notice.time, zone), words::change(&notice.change))
+    format!("{}  {}", table::time(notice.time, zone), printable(&words::change(&notice.change)))
 }
 
 #[cfg(test)]
@@ -63,6 +64,19 @@ mod tests {
 
     use super::*;
     use crate::testing::at;
+
+    #[test]
+    fn escape_sequences_in_names_do_not_reach_the_terminal() {
+        let change = Change::MomentSeen {
+            tenant: TenantKey::Cgroup { path: "/a\u{1b}[2J".into() },
+            name: "/a\u{1b}[2J".into(),
+            process: berth_model::ProcKey { pid: 7, start_ticks: 1 },
+            moment: berth_model::Moment::DeviceOpen,
+            at: Mono(1),
+        };
+        let line = line(&Notice { id: 1, time: at(0), change }, &TimeZone::UTC);
+        assert!(!line.contains('\u{1b}') && line.ends_with("process 7 opened the device"), "{line:?}");
+    }
 
     #[test]
     fn a_line_says_when_who_and_what() {
