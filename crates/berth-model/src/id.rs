@@ -69,6 +69,14 @@ impl TenantKey {
             TenantKey::Cgroup { .. } | TenantKey::User { .. } => None,
         }
     }
+
+    /// The id Docker may know this tenant by: its own naming, or one that does not say whose it is.
+    pub fn docker_id(&self) -> Option<&ContainerId> {
+        match self {
+            TenantKey::Container { runtime: Runtime::Docker | Runtime::Unknown, id } => Some(id),
+            TenantKey::Container { .. } | TenantKey::Cgroup { .. } | TenantKey::User { .. } => None,
+        }
+    }
 }
 
 impl Runtime {

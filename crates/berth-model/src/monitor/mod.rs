@@ -148,10 +148,9 @@ impl Monitor {
         }
     }
 
-    /// Containers whose names are to be asked for; each is told once, and again when the engine comes back.
+    /// Containers Docker may know, whose names are to be asked for; each is told once, and again when the engine comes back.
     pub fn take_questions(&mut self) -> Vec<ContainerId> {
-        let ids: BTreeSet<_> =
-            self.stays.values().filter_map(|stay| stay.facts.tenant.container_id()).cloned().collect();
+        let ids: BTreeSet<_> = self.stays.values().filter_map(|stay| stay.facts.tenant.docker_id()).cloned().collect();
         self.containers.retain(|id, _| ids.contains(id));
         let new: Vec<_> = ids.into_iter().filter(|id| !self.containers.contains_key(id)).collect();
         self.containers.extend(new.iter().map(|id| (id.clone(), Naming::Asked)));

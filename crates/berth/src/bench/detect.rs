@@ -10,9 +10,10 @@ use berth_model::settings::Mode;
 use berth_model::{Bytes, Moment, Settings, Snapshot, Span};
 
 use super::daemon::Daemon;
-use super::quantiles::{Quantiles, median};
-use super::report::{Cost, CurvePoint, Detection, Machine, PAPER_ERROR_MS, Report, Slowdown, Workload};
+use super::quantiles::Quantiles;
+use super::report::{Cost, CurvePoint, Detection, Machine, PAPER_ERROR_MS, Report, Workload};
 use super::seen::{self, Listener, What, instants, pair};
+use super::slowdown::{RunTimes, Slowdown};
 use super::truth::{self, End, Stay};
 use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
 
@@ -43,10 +44,14 @@ pub enum Part {
 const CURVE_MS: [u64; 6] = [5, 10, 20, 50, 100, 200];
 const COST_CONTAINERS: [u32; 3] = [1, 5, 20];
 const COST_WINDOW: Duration = Duration::from_secs(10);
-const SLOWDOWN_PAIRS: usize = 10;
-const SLOWDOWN_LAUNCHES: u32 = 4_000;
+const SLOWDOWN_PAIRS: usize = 12;
 /// Small enough that the launch is most of the work.
-const SLOWDOWN_SIZE: u32 = 128;
+const SLOWDOWN_SIZE: u32 = 64;
+/// Launches between two waits, and between two lines the workload writes.
+const SLOWDOWN_STREAMS: u32 = 64;
+/// Long enough that a few hits on probes do not decide, short enough that the machine stays the same over a pair.
+const SLOWDOWN_SECONDS: f64 = 2.0;
+const SLOWDOWN_TRIAL_ROUNDS: u32 = 50;
 /// A round of one container can take no longer than this; then the measurement gives up.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -255,41 +260,37 @@ impl Bench<'_> {
     }
 
     fn slowdown(&mut self) -> anyhow::Result<Slowdown> {
-        (self.say)(&format!("slowdown: {SLOWDOWN_PAIRS} pairs of {SLOWDOWN_LAUNCHES} launches"));
+        let rounds = self.rounds_for(SLOWDOWN_SECONDS)?;
+        let launches_per_run = rounds * SLOWDOWN_STREAMS;
+        (self.say)(&format!("slowdown: {SLOWDOWN_PAIRS} pairs of {launches_per_run} launches"));
         let (mut watched, mut unwatched) = (Vec::new(), Vec::new());
         for pair in 0..SLOWDOWN_PAIRS {
             // Alternate which side goes first, so that drift of the machine falls on both.
             for is_watched in [pair % 2 == 0, pair % 2 != 0] {
                 let daemon = if is_watched { Some(self.daemon(Sources::Events, None)?) } else { None };
-                let seconds = self.launch_heavy_run()?;
+                let times = self.launch_heavy_run(rounds)?;
                 drop(daemon);
-                if is_watched { watched.push(seconds) } else { unwatched.push(seconds) }
+                if is_watched { watched.push(times) } else { unwatched.push(times) }
             }
         }
-        let even: Vec<f64> = unwatched.iter().step_by(2).copied().collect();
-        let odd: Vec<f64> = unwatched.iter().skip(1).step_by(2).copied().collect();
-        let middle = |values: &[f64]| median(values).context("no run was measured");
-        let (watched_s, unwatched_s) = (middle(&watched)?, middle(&unwatched)?);
-        Ok(Slowdown {
-            pairs: SLOWDOWN_PAIRS,
-            launches_per_run: SLOWDOWN_LAUNCHES,
-            unwatched_s,
-            watched_s,
-            ratio: watched_s / unwatched_s,
-            noise_ratio: middle(&even)? / middle(&odd)?,
-        })
+        Slowdown::of(launches_per_run, &watched, &unwatched).context("no run was measured")
     }
 
-    /// Seconds a tenant needs for its kernels when launching is most of the work.
-    fn launch_heavy_run(&mut self) -> anyhow::Result<f64> {
+    /// How many rounds take about this long here.
+    fn rounds_for(&mut self, seconds: f64) -> anyhow::Result<u32> {
+        let trial = self.launch_heavy_run(SLOWDOWN_TRIAL_ROUNDS)?;
+        let rounds = f64::from(SLOWDOWN_TRIAL_ROUNDS) * seconds / trial.kernels_s;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        Ok(rounds.clamp(50.0, 20_000.0) as u32)
+    }
+
+    /// What a tenant needs when launching is most of the work.
+    fn launch_heavy_run(&mut self, rounds: u32) -> anyhow::Result<RunTimes> {
         self.launched += 1;
-        let (size, repeats) = (SLOWDOWN_SIZE.to_string(), SLOWDOWN_LAUNCHES.to_string());
-        let args = ["load", "--size", &size, "--repeats", &repeats];
-        let launch = Launch {
-            name: format!("t{}", self.launched),
-            owner: None,
-            args: args.into_iter().map(str::to_owned).collect(),
-        };
+        let (size, rounds, streams) = (SLOWDOWN_SIZE.to_string(), rounds.to_string(), SLOWDOWN_STREAMS.to_string());
+        let args = ["load", "--size", &size, "--repeats", &rounds, "--streams", &streams];
+        let name = format!("t{}", self.launched);
+        let launch = Launch { name, owner: None, args: args.into_iter().map(str::to_owned).collect() };
         let tenant = self.stage.launch(&launch)?;
         let deadline = Instant::now() + PATIENCE;
         let code = self.stage.wait(&tenant, || Instant::now() > deadline)?;
@@ -298,7 +299,7 @@ impl Bench<'_> {
         let last = lines.lines().last().context("the workload wrote nothing")?;
         match serde_json::from_str::<Line>(last)?.event {
             LoadEvent::Summary(summary) if code == Some(0) => {
-                summary.tasks.first().and_then(|task| task.kernel_s).context("no kernel was measured")
+                summary.tasks.first().and_then(RunTimes::of).context("no kernel was measured")
             }
             _ => bail!("the workload failed with {code:?}: {last}"),
         }

@@ -8,5 +8,6 @@ pub mod detect;
 pub mod quantiles;
 pub mod report;
 pub mod seen;
+pub mod slowdown;
 pub mod tenant;
 pub mod truth;

@@ -1,8 +1,9 @@
 //! `berth bench`: measurements of berth itself.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::bench::detect::{self, Part, Plan};
 use crate::bench::tenant;
@@ -76,6 +77,9 @@ struct Detect {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Also write the JSON to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
@@ -103,5 +107,9 @@ fn run_detect(args: &Detect, global: &Global) -> Result<()> {
         parts: if args.parts.is_empty() { every } else { args.parts.clone() },
     };
     let report = detect::run(&plan, &|what| eprintln!("berth: {what}"))?;
+    if let Some(file) = &args.save {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
     if args.json { Stdout::json(&report) } else { Stdout::line(&report.to_text()) }
 }
