@@ -27,13 +27,14 @@ look() {
     container.sh -d --name server --label berth.owner=linus -- berth load light --repeats 300
     sleep 4
     berth ps
-    berth daemon >"$out/daemon.log" 2>&1 &
+    command berth --set "docker.socket=${DOCKER_HOST#unix://}" daemon >"$out/daemon.log" 2>&1 &
     daemon=$!
     sleep 4
     berth ps
     berth ps --json | tee "$out/ps.json"
     nvidia-smi --query-compute-apps=pid,used_memory --format=csv
-    kill "$daemon" && wait "$daemon"
+    kill "$daemon"
+    wait "$daemon"
     docker rm -f notebook trainer server >/dev/null
 }
 

@@ -121,8 +121,8 @@ impl Monitor {
             Event::Moment { process, moment, at } => self.moment(process, moment, at),
             Event::ProcessExited { process, at } => self.exited(process, at),
             Event::Container(facts) => {
-                if let Some(naming) = self.containers.get_mut(&facts.id) {
-                    *naming = Naming::Known(facts);
+                if self.stays.values().any(|stay| stay.facts.tenant.container_id() == Some(&facts.id)) {
+                    self.containers.insert(facts.id.clone(), Naming::Known(facts));
                 }
                 Vec::new()
             }

@@ -409,6 +409,27 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
 }
 
 #[test]
+fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_before() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look(100, &[(process(7), 0, 500)]);
+    assert_eq!(host.monitor.take_questions().len(), 1);
+    host.apply(Event::Source { source: Source::Docker, status: SourceStatus::Up });
+    let facts = |letter: &str, name: &str| ContainerFacts {
+        id: ContainerId(letter.repeat(64)),
+        name: name.into(),
+        image: String::new(),
+        labels: BTreeMap::new(),
+        owner: None,
+        started_at: None,
+    };
+    host.apply(Event::Container(Box::new(facts("a", "trainer"))));
+    host.apply(Event::Container(Box::new(facts("b", "elsewhere"))));
+    assert_eq!(host.snapshot(110).tasks[0].container_name, "trainer");
+    assert_eq!(host.monitor.containers.len(), 1, "containers without a process here are not kept");
+}
+
+#[test]
 fn probes_make_a_closer_look_worth_while_at_once() {
     let mut host = Host::new();
     host.apply(Event::Source { source: Source::Probes, status: SourceStatus::Up });
