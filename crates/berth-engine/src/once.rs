@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use berth_host::clock;
 use berth_host::docker::DockerSource;
-use berth_host::nvml::{GpuProbe, NvmlProbe};
+use berth_host::nvml::{GpuProbe, Listings, NvmlProbe};
 use berth_host::procs::Registry;
 use berth_model::settings::Mode;
 use berth_model::{Event, Monitor, Settings, Snapshot, Source, SourceStatus};
@@ -48,7 +48,7 @@ fn look(
 ) -> Result<(), berth_host::nvml::NvmlError> {
     let mut probe = NvmlProbe::open(&settings.nvml.library)?;
     let _ = event_tx.send(Event::Gpus(probe.inventory()?));
-    let sample = probe.look(true).resolve(registry);
+    let sample = probe.look(true).resolve(registry, &mut Listings::default());
     let _ = event_tx.send(Event::Sample(sample));
     Ok(())
 }

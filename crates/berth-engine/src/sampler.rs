@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use berth_host::nvml::{GpuProbe, NvmlError, NvmlProbe};
+use berth_host::nvml::{GpuProbe, Listings, NvmlError, NvmlProbe};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
 use berth_model::{Event, GpuReading, Sample, Source, SourceStatus};
@@ -134,8 +134,9 @@ impl Thread {
         }
         self.say(SourceStatus::Up);
         let (mut looked_at, mut stocktaking_at) = (Instant::now(), Instant::now());
+        let mut listings = Listings::default();
         while let Some(wish) = self.slot.wait_for_wish(looked_at) {
-            let sample = probe.look(wish.per_process_core).resolve(&self.registry);
+            let sample = probe.look(wish.per_process_core).resolve(&self.registry, &mut listings);
             looked_at = Instant::now();
             let a_gpu_is_lost = is_lost(&sample);
             if self.event_tx.send(Event::Sample(sample)).is_err() {

@@ -1,5 +1,7 @@
 //! One look at the GPUs: first with the driver's bare pids, then with processes that cannot be mistaken.
 
+use std::collections::HashMap;
+
 use berth_model::{Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessKind, Sample};
 
 use crate::clock::{self, BootTicks};
@@ -46,22 +48,38 @@ pub struct RawProcess {
     pub core: Option<Percent>,
 }
 
+/// Whom each listed pid stood for when the driver began to list it.
+///
+/// A driver may list a dead process's pid for a while: until its contexts are torn down, or for as long as a child keeps
+/// the device open. If the pid is handed out meanwhile, the newcomer must not be taken for the one on the GPU. So a
+/// listing that goes on from look to look stays that of the process it began with; only after a look without it may the
+/// pid mean somebody else.
+#[derive(Debug, Default)]
+pub struct Listings {
+    /// `None`: there was no such process.
+    first: HashMap<(GpuIndex, u32), Option<ProcKey>>,
+}
+
 impl Look {
     /// A look that begins now and has seen nothing yet.
     pub fn begin() -> Self {
         Self { at: clock::now(), at_ticks: clock::boot_ticks(), gpus: Vec::new() }
     }
 
-    /// Names the processes. One that has ended since is left out, and so is a newcomer that got its pid.
-    pub fn resolve(self, registry: &Registry) -> Sample {
+    /// Names the processes. One that has ended since is left out, and so is a newcomer that got its pid. `listings` is
+    /// the same from look to look.
+    pub fn resolve(self, registry: &Registry, listings: &mut Listings) -> Sample {
         let began = self.at_ticks;
         let gpus = self.gpus.into_iter().map(|gpu| GpuSample {
             index: gpu.index,
             reading: match gpu.reading {
-                RawReading::Lost { reason } => GpuReading::Lost { reason },
+                RawReading::Lost { reason } => {
+                    listings.forget_missing(gpu.index, &[]);
+                    GpuReading::Lost { reason }
+                }
                 RawReading::Ok { memory_used, core, processes } => {
                     let processes = match processes {
-                        Ok(listed) => Some(listed.iter().filter_map(|raw| name(raw, began, registry)).collect()),
+                        Ok(listed) => Some(listings.name(gpu.index, &listed, began, registry)),
                         Err(reason) => {
                             tracing::debug!(gpu = gpu.index.0, reason, "no process list this time");
                             None
@@ -75,11 +93,42 @@ impl Look {
     }
 }
 
-fn name(raw: &RawProcess, look_began: BootTicks, registry: &Registry) -> Option<GpuProcess> {
-    let facts = registry.facts(raw.pid)?;
-    if !was_there(facts.process, look_began) {
-        return None;
+// === impl Listings ===
+
+impl Listings {
+    fn name(
+        &mut self,
+        gpu: GpuIndex,
+        listed: &[RawProcess],
+        look_began: BootTicks,
+        registry: &Registry,
+    ) -> Vec<GpuProcess> {
+        self.forget_missing(gpu, listed);
+        let named = listed.iter().filter_map(|raw| {
+            // Not announced before it is known to be the one: a newcomer is often not yet in its own cgroup.
+            let process = registry.identify(raw.pid);
+            let is_it = self.is_meant(gpu, raw.pid, process, look_began);
+            is_it.then(|| name(raw, process?, registry))?
+        });
+        named.collect()
     }
+
+    fn is_meant(&mut self, gpu: GpuIndex, pid: u32, process: Option<ProcKey>, look_began: BootTicks) -> bool {
+        let is_new = process.is_some_and(|process| !was_there(process, look_began));
+        if is_new {
+            return false;
+        }
+        let first = *self.first.entry((gpu, pid)).or_insert(process);
+        process.is_some() && first == process
+    }
+
+    fn forget_missing(&mut self, gpu: GpuIndex, listed: &[RawProcess]) {
+        self.first.retain(|(of, pid), _| *of != gpu || listed.iter().any(|raw| raw.pid == *pid));
+    }
+}
+
+fn name(raw: &RawProcess, process: ProcKey, registry: &Registry) -> Option<GpuProcess> {
+    let facts = registry.facts(raw.pid).filter(|facts| facts.process == process)?;
     let kind = if program(&facts.command) == MPS_SERVER { ProcessKind::MpsServer } else { raw.kind };
     // Under MPS the driver counts the clients' work as the server's.
     let core = raw.core.filter(|_| kind != ProcessKind::MpsClient);
@@ -108,6 +157,30 @@ mod tests {
         assert!(was_there(born(99), BootTicks(100)));
         assert!(!was_there(born(100), BootTicks(100)));
         assert!(!was_there(born(250), BootTicks(100)));
+    }
+
+    #[test]
+    fn a_listing_that_goes_on_stays_that_of_the_process_it_began_with() {
+        let (gpu, pid, look) = (GpuIndex(0), 7, BootTicks(1_000));
+        let raw = [RawProcess { pid, kind: ProcessKind::Compute, memory: None, core: None }];
+        let life = |start_ticks| Some(ProcKey { pid, start_ticks });
+        let mut listings = Listings::default();
+        assert!(listings.is_meant(gpu, pid, life(10), look));
+        assert!(!listings.is_meant(gpu, pid, None, look), "it has died");
+        assert!(!listings.is_meant(gpu, pid, life(20), look), "a newcomer has its pid");
+        assert!(listings.is_meant(GpuIndex(1), pid, life(20), look), "on another GPU nobody had it");
+        listings.forget_missing(gpu, &raw);
+        assert!(!listings.is_meant(gpu, pid, life(20), look), "it is listed still");
+        listings.forget_missing(gpu, &[]);
+        assert!(listings.is_meant(gpu, pid, life(20), look), "a look without it has ended the old listing");
+    }
+
+    #[test]
+    fn a_listing_that_began_with_nobody_is_never_somebody_s() {
+        let mut listings = Listings::default();
+        assert!(!listings.is_meant(GpuIndex(0), 7, None, BootTicks(1_000)));
+        let newcomer = Some(ProcKey { pid: 7, start_ticks: 20 });
+        assert!(!listings.is_meant(GpuIndex(0), 7, newcomer, BootTicks(1_000)));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use berth_model::GpuInfo;
 pub use error::NvmlError;
 #[cfg(any(test, feature = "fakes"))]
 pub use fake::{FakeGpu, FakeProbe};
-pub use look::{GpuLook, Look, RawProcess, RawReading};
+pub use look::{GpuLook, Listings, Look, RawProcess, RawReading};
 pub use probe::NvmlProbe;
 
 /// Something that sees GPUs.

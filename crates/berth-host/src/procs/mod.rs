@@ -89,6 +89,18 @@ impl Registry {
         self.facts(pid).map(|facts| facts.process)
     }
 
+    /// As [`Registry::resolve`], but announces nothing: for a process that may turn out not to be the one looked for.
+    pub fn identify(&self, pid: u32) -> Option<ProcKey> {
+        let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.by_pid.get(&pid).and_then(|token| known.by_token.get(token));
+        if let Some(entry) = entry.filter(|entry| is_alive(&entry.pidfd)) {
+            return Some(entry.facts.process);
+        }
+        let pidfd = open(pid).ok()??;
+        let process = read::key(&self.shared.proc_root, pid).ok()?;
+        is_alive(&pidfd).then_some(process)
+    }
+
     /// As [`Registry::resolve`], with all that is known. Facts are those of the first look: a later exec or move to
     /// another cgroup does not show.
     pub fn facts(&self, pid: u32) -> Option<Arc<ProcessFacts>> {

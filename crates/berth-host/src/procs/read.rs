@@ -24,11 +24,10 @@ pub enum ReadError {
 /// Everything the model wants to know about `pid`.
 pub fn facts(proc_root: &Path, pid: u32, users: &mut Users) -> Result<ProcessFacts, ReadError> {
     let read = |file| read(proc_root, pid, file);
-    let malformed = |file, text: &str| ReadError::Malformed { pid, file, text: text.chars().take(200).collect() };
     let stat = read("stat")?;
-    let start_ticks = start_ticks(&stat).ok_or_else(|| malformed("stat", &stat))?;
+    let start_ticks = start_ticks(&stat).ok_or_else(|| malformed(pid, "stat", &stat))?;
     let status = read("status")?;
-    let uid = real_uid(&status).ok_or_else(|| malformed("status", &status))?;
+    let uid = real_uid(&status).ok_or_else(|| malformed(pid, "status", &status))?;
     Ok(ProcessFacts {
         process: ProcKey { pid, start_ticks },
         tenant: tenant_of(&read("cgroup")?, uid),
@@ -37,6 +36,17 @@ pub fn facts(proc_root: &Path, pid: u32, users: &mut Users) -> Result<ProcessFac
         command: command(&read("cmdline")?).unwrap_or_else(|| comm(&stat).to_owned()),
         started: Some(crate::clock::at_boot_ticks(crate::clock::BootTicks(start_ticks))),
     })
+}
+
+/// Only who `pid` is.
+pub fn key(proc_root: &Path, pid: u32) -> Result<ProcKey, ReadError> {
+    let stat = read(proc_root, pid, "stat")?;
+    let start_ticks = start_ticks(&stat).ok_or_else(|| malformed(pid, "stat", &stat))?;
+    Ok(ProcKey { pid, start_ticks })
+}
+
+fn malformed(pid: u32, file: &'static str, text: &str) -> ReadError {
+    ReadError::Malformed { pid, file, text: text.chars().take(200).collect() }
 }
 
 /// Neither names nor arguments need to be UTF-8.

@@ -50,6 +50,20 @@ fn an_exit_is_told_at_once_even_while_nobody_reaps_the_process() {
 }
 
 #[test]
+fn a_process_is_identified_without_being_announced() {
+    let (registry, event_rx) = registry();
+    let mut child = sleeper();
+    let key = registry.identify(child.id()).unwrap();
+    assert!(event_rx.try_recv().is_err(), "it was announced");
+    assert_eq!(registry.resolve(child.id()), Some(key));
+    assert_eq!(registry.identify(child.id()), Some(key));
+    child.kill().unwrap();
+    eventually("a zombie is nobody", || registry.identify(child.id()).is_none());
+    child.wait().unwrap();
+    assert_eq!(registry.identify(child.id()), None);
+}
+
+#[test]
 fn no_pid_is_nobody() {
     let (registry, event_rx) = registry();
     for pid in [0, u32::MAX, i32::MAX as u32] {

@@ -8,7 +8,7 @@ use berth_model::{Bytes, Event, GpuReading, ProcessKind};
 use super::tenant::tenant;
 use super::{FIRST, listed, reading};
 use crate::clock;
-use crate::nvml::{GpuProbe, NvmlProbe, RawReading};
+use crate::nvml::{GpuProbe, Listings, NvmlProbe, RawReading};
 use crate::procs::Registry;
 use crate::testing::eventually;
 
@@ -53,7 +53,11 @@ fn a_real_gpu_is_seen_as_the_simulated_one_is() {
         assert_eq!((process.kind, process.core.map(|core| core.get())), (ProcessKind::Compute, Some(0)));
         assert!(process.memory.is_some_and(|memory| memory >= Bytes::from_mib(64)), "{process:?}");
     }
-    let GpuReading::Ok { processes: Some(named), .. } = &look.resolve(&registry).gpus[0].reading else { panic!() };
+    let GpuReading::Ok { processes: Some(named), .. } =
+        &look.resolve(&registry, &mut Listings::default()).gpus[0].reading
+    else {
+        panic!()
+    };
     assert!(named.len() >= tenants.len());
 
     let victim = &mut tenants[0];

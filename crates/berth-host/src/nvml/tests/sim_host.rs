@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::tenant::tenant;
 use super::{FIRST, Host, SECOND, contract, listed, reading};
-use crate::nvml::{GpuProbe, NvmlError, NvmlProbe, RawReading};
+use crate::nvml::{GpuProbe, Listings, NvmlError, NvmlProbe, RawReading};
 use crate::testing::eventually;
 
 /// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
@@ -222,7 +222,7 @@ fn clients_of_mps_are_told_as_such_and_their_share_is_unknown() {
     let [process] = listed(&look, FIRST) else { panic!("{look:?}") };
     assert_eq!((process.pid, process.kind), (pid, ProcessKind::MpsClient));
     let registry = crate::procs::Registry::new(Path::new("/proc"), std::sync::mpsc::channel().0).unwrap();
-    let sample = look.resolve(&registry);
+    let sample = look.resolve(&registry, &mut Listings::default());
     let berth_model::GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else {
         panic!("{sample:?}");
     };
