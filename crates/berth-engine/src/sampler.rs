@@ -1,7 +1,7 @@
 //! The thread that looks at the GPUs, at the pace the model wishes.
 //!
 //! A driver that is not there is a state, not an error: the thread tries again, ever more rarely, and says so once. A GPU
-//! that vanishes makes it take stock again, so that one that comes back (or another in its place) is seen.
+//! that vanishes stays in the inventory, lost, for the probe to find again; when it is back, stock is taken anew.
 
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -16,8 +16,6 @@ use berth_model::{Event, GpuReading, Sample, Source, SourceStatus};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
-/// Between two attempts to take stock while a GPU is lost.
-const STOCKTAKING: Duration = Duration::from_secs(5);
 
 /// Handle of the thread; dropping it ends the thread after the look in progress.
 #[derive(Debug)]
@@ -133,22 +131,20 @@ impl Thread {
             return true;
         }
         self.say(SourceStatus::Up);
-        let (mut looked_at, mut stocktaking_at) = (Instant::now(), Instant::now());
-        let mut listings = Listings::default();
+        let (mut looked_at, mut listings) = (Instant::now(), Listings::default());
+        let mut was_any_lost = false;
         while let Some(wish) = self.slot.wait_for_wish(looked_at) {
             let sample = probe.look(wish.per_process_core).resolve(&self.registry, &mut listings);
             looked_at = Instant::now();
-            let a_gpu_is_lost = is_lost(&sample);
+            let is_any_lost = is_any_lost(&sample);
             if self.event_tx.send(Event::Sample(sample)).is_err() {
                 return false;
             }
-            if a_gpu_is_lost && stocktaking_at.elapsed() >= STOCKTAKING {
-                stocktaking_at = Instant::now();
-                // The old library handle may never answer again after a driver reload: open it anew.
-                if self.take_stock(probe).is_err() {
-                    return true;
-                }
+            // Not while one is lost: an inventory leaves out who does not answer, and nobody would look for it again.
+            if was_any_lost && !is_any_lost && self.take_stock(probe).is_err() {
+                return true;
             }
+            was_any_lost = is_any_lost;
         }
         false
     }
@@ -165,7 +161,7 @@ impl Thread {
     }
 }
 
-fn is_lost(sample: &Sample) -> bool {
+fn is_any_lost(sample: &Sample) -> bool {
     sample.gpus.iter().any(|gpu| matches!(gpu.reading, GpuReading::Lost { .. }))
 }
 
