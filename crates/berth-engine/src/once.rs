@@ -2,6 +2,7 @@
 //!
 //! Nothing was watched before, so a task's start is that of its process, and says so.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use berth_host::docker::DockerSource;
 use berth_host::nvml::{GpuProbe, Listings, NvmlProbe};
 use berth_host::procs::Registry;
 use berth_model::settings::Mode;
-use berth_model::{Event, Monitor, Settings, Snapshot, Source, SourceStatus};
+use berth_model::{ContainerId, Event, Monitor, Settings, Snapshot, Source, SourceStatus};
 
 use crate::StartError;
 use crate::sampler::describe;
@@ -29,14 +30,12 @@ pub fn sample_once(settings: &Settings) -> Result<Snapshot, StartError> {
     };
     let _ = event_tx.send(Event::Source { source: Source::Nvml, status });
     take_in(&mut monitor, &event_rx);
-    let questions = monitor.take_questions();
     if settings.docker.mode == Mode::Off {
         monitor.apply(Event::Source { source: Source::Docker, status: SourceStatus::Off });
-    } else if !questions.is_empty()
+    } else if !monitor.take_questions().is_empty()
         && let Ok(docker) = DockerSource::start(&settings.docker.socket, event_tx)
     {
-        let asked = questions.into_iter().filter(|id| docker.describe(id.clone())).count();
-        await_names(&mut monitor, &event_rx, asked);
+        await_names(&mut monitor, &docker, &event_rx);
     }
     Ok(monitor.snapshot(&clock::anchor()))
 }
@@ -59,18 +58,30 @@ fn take_in(monitor: &mut Monitor, event_rx: &Receiver<Event>) {
     }
 }
 
-/// Waits for as many answers as questions were asked, or until the engine is known to be away.
-fn await_names(monitor: &mut Monitor, event_rx: &Receiver<Event>, mut open: usize) {
+/// Asks for every name once the engine is there, and waits for all answers or until it is known to be away.
+fn await_names(monitor: &mut Monitor, docker: &DockerSource, event_rx: &Receiver<Event>) {
     let deadline = Instant::now() + NAMES_WITHIN;
-    while open > 0 {
+    let mut open: Option<BTreeSet<ContainerId>> = None;
+    while open.as_ref().is_none_or(|open| !open.is_empty()) {
         let Ok(event) = event_rx.recv_timeout(deadline.saturating_duration_since(Instant::now())) else { return };
         let is_away = matches!(event, Event::Source { source: Source::Docker, status: SourceStatus::Down { .. } });
-        if matches!(event, Event::Container(_) | Event::ContainerGone { .. }) {
-            open -= 1;
-        }
+        let is_there = matches!(event, Event::Source { source: Source::Docker, status: SourceStatus::Up });
+        let answered = match &event {
+            Event::Container(facts) => Some(facts.id.clone()),
+            Event::ContainerGone { id } => Some(id.clone()),
+            _ => None,
+        };
         monitor.apply(event);
         if is_away {
             return;
+        }
+        if is_there {
+            // The monitor has all its questions back: what was asked of an engine that was not there is not answered.
+            let asked = monitor.take_questions().into_iter().filter(|id| docker.describe(id.clone()));
+            open = Some(asked.collect());
+        }
+        if let (Some(open), Some(id)) = (&mut open, answered) {
+            open.remove(&id);
         }
     }
 }
