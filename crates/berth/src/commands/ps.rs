@@ -158,11 +158,18 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// An empty table must not be taken for an empty GPU when nobody could look.
+/// An empty table must not be taken for an empty GPU when nobody could look, nor an id for a name.
 fn warn_if_blind(snapshot: &Snapshot) {
+    let nameless = snapshot.tasks.iter().any(|row| row.container_id.is_some() && row.image.is_none());
     for view in &snapshot.sources {
-        if let (Source::Nvml, SourceStatus::Down { reason }) = (view.source, &view.status) {
-            eprintln!("berth: no GPU can be seen: {reason}; `berth doctor` tells more");
+        match (view.source, &view.status) {
+            (Source::Nvml, SourceStatus::Down { reason }) => {
+                eprintln!("berth: no GPU can be seen: {reason}; `berth doctor` tells more");
+            }
+            (Source::Docker, SourceStatus::Down { reason }) if nameless => {
+                eprintln!("berth: containers are shown without their names: {reason}");
+            }
+            _ => {}
         }
     }
     for gpu in &snapshot.gpus {
