@@ -1,0 +1,142 @@
+//! Docker containers: what the engine says about them is shown, and nothing it does in the middle of a look harms.
+
+use std::time::Duration;
+
+use berth_model::settings::Mode;
+use berth_model::{Source, SourceStatus};
+
+use crate::support::{Container, Daemon, Engine, Host, Proxy, until};
+
+fn watching(host: &Host, socket: std::path::PathBuf) -> Daemon {
+    host.daemon_with("berth", |settings| {
+        settings.docker.mode = Mode::Auto;
+        settings.docker.socket = socket;
+    })
+}
+
+fn holder(engine: &Engine, host: &Host, name: &str) -> Container {
+    engine.run(host, name, &["--label", "berth.owner=ada"], &["hold"])
+}
+
+#[test]
+fn a_container_is_shown_with_what_the_engine_says_about_it_and_follows_a_rename() {
+    let Some(engine) = Engine::for_test("a_container_is_shown_with_what_the_engine_says_about_it") else { return };
+    let host = Host::start();
+    let daemon = watching(&host, engine.socket());
+    let mut container = holder(&engine, &host, "before");
+    let name = container.name.clone();
+    let row = daemon.row_where(&container.key(), |row| row.container_name == name && row.gpu_memory_bytes.is_some());
+    assert_eq!(row.container_id.map(|id| id.0), Some(container.id.clone()));
+    assert_eq!(row.owner.as_deref(), Some("ada"));
+    assert_eq!(row.image.as_deref(), Some(engine.image.as_str()));
+    assert_eq!(row.pids, [container.pid()], "host pids, not the container's own");
+
+    let renamed = format!("{name}-after");
+    container.rename(&renamed);
+    daemon.row_where(&container.key(), |row| row.container_name == renamed);
+    assert!(daemon.berth(&["ps", "--no-trunc"]).ok().contains(&format!("{renamed}  {}", container.id)));
+}
+
+#[test]
+fn a_container_removed_in_mid_task_ends_the_task_under_its_name() {
+    let Some(engine) = Engine::for_test("a_container_removed_in_mid_task_ends_the_task") else { return };
+    let host = Host::start();
+    let daemon = watching(&host, engine.socket());
+    let events = daemon.events();
+    let container = holder(&engine, &host, "removed");
+    let (key, name) = (container.key(), container.name.clone());
+    daemon.row_where(&key, |row| row.container_name == name && row.task_id.is_some());
+    container.remove();
+    let tasks = events.ended(&key, 1);
+    assert_eq!(tasks.len(), 1, "{tasks:?}");
+    daemon.sees_nothing_of(&key);
+    let ended = &daemon.snapshot().ended[0];
+    assert_eq!((&ended.container_name, ended.owner.as_deref()), (&name, Some("ada")));
+}
+
+#[test]
+fn containers_that_come_and_are_removed_at_any_moment_leave_no_ghosts() {
+    let Some(engine) = Engine::for_test("containers_that_come_and_are_removed_at_any_moment") else { return };
+    let host = Host::start();
+    let mut daemon = watching(&host, engine.socket());
+    let events = daemon.events();
+    // Each is removed at another moment of its life: before the driver is asked, while the context is made, after.
+    std::thread::scope(|scope| {
+        for lane in 0..3u64 {
+            let (engine, host) = (&engine, &host);
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let container = holder(engine, host, "brief");
+                    std::thread::sleep(Duration::from_millis((lane * 5 + round) * 40));
+                    container.remove();
+                }
+            });
+        }
+    });
+    until("everybody to be gone", || daemon.snapshot().tasks.is_empty().then_some(()));
+    assert!(daemon.is_running() && daemon.ps().is_empty());
+    let counters = daemon.snapshot().counters;
+    assert_eq!(counters.tasks_started, counters.tasks_ended);
+    assert!(counters.tasks_started > 0, "all were removed before they came: this test shows nothing");
+
+    let last = holder(&engine, &host, "last");
+    daemon.row_where(&last.key(), |row| row.container_name == last.name && row.gpu_memory_bytes.is_some());
+    assert_eq!(events.began(&last.key(), 1).len(), 1);
+}
+
+#[test]
+fn an_engine_that_goes_away_and_comes_back_costs_no_names() {
+    let Some(engine) = Engine::for_test("an_engine_that_goes_away_and_comes_back_costs_no_names") else { return };
+    let host = Host::start();
+    let socket = host.file("docker.sock");
+    let mut proxy = Proxy::start(&socket, &engine.socket());
+    let daemon = watching(&host, socket.clone());
+    let mut known = holder(&engine, &host, "known");
+    daemon.row_where(&known.key(), |row| row.container_name == known.name && row.task_id.is_some());
+
+    proxy.cut();
+    let down = daemon.source(Source::Docker, |status| matches!(status, SourceStatus::Down { .. }));
+    let SourceStatus::Down { reason } = down else { unreachable!("asked for") };
+    assert!(reason.contains(socket.to_str().unwrap()), "{reason}");
+    let unknown = engine.run(&host, "unknown", &["--label", "berth.owner=alan"], &["hold"]);
+    let row = daemon.sees(&unknown.key());
+    assert_eq!(row.container_name, unknown.id[..12], "no name is known, so the id stands for it");
+    assert_eq!(daemon.sees(&known.key()).container_name, known.name, "a name that was known is kept");
+    let old = known.name.clone();
+    known.rename(&format!("{old}-meanwhile"));
+
+    proxy.restore();
+    daemon.source(Source::Docker, |status| *status == SourceStatus::Up);
+    let row = daemon.row_where(&unknown.key(), |row| row.container_name == unknown.name);
+    assert_eq!(row.owner.as_deref(), Some("alan"));
+    daemon.row_where(&known.key(), |row| row.container_name == known.name);
+}
+
+#[test]
+fn ps_without_a_daemon_asks_the_engine_for_names() {
+    let Some(engine) = Engine::for_test("ps_without_a_daemon_asks_the_engine_for_names") else { return };
+    let host = Host::start();
+    // The watcher only tells when the container is on the GPU; the answer must not come from it.
+    let watcher = host.daemon_with("watcher", |settings| settings.docker.mode = Mode::Off);
+    let container = holder(&engine, &host, "asked");
+    watcher.sees(&container.key());
+    let socket = format!("docker.socket={}", engine.socket().display());
+    let nobody = host.file("nobody.sock");
+    let args = ["--socket", nobody.to_str().unwrap(), "--set", "docker.mode=auto", "--set", &socket, "ps", "--json"];
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&watcher.berth(&args).ok()).unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((&rows[0]["container_name"], &rows[0]["owner"]), (&container.name.clone().into(), &"ada".into()));
+}
+
+#[test]
+fn two_processes_of_one_container_are_one_task() {
+    let Some(engine) = Engine::for_test("two_processes_of_one_container_are_one_task") else { return };
+    let host = Host::start();
+    let daemon = watching(&host, engine.socket());
+    let container = holder(&engine, &host, "pair");
+    let first = daemon.sees(&container.key());
+    engine.docker(&["exec", "--detach", &container.id, "/berth", "load", "hold"]).ok();
+    let row = daemon.row_where(&container.key(), |row| row.pids.len() == 2);
+    assert_eq!(row.task_id, first.task_id);
+    assert!(row.pids.contains(&container.pid()), "{row:?}");
+}

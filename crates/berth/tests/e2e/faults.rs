@@ -1,0 +1,155 @@
+//! GPUs and drivers that fail while they are watched. Nothing of it may end the daemon or make it tell an untruth.
+
+use std::time::{Duration, Instant};
+
+use berth_load::Phase;
+use berth_model::{Change, Source, SourceStatus, TaskState};
+
+use crate::support::{Daemon, Host, Tenant, until};
+
+/// Waits for looks that began after this call.
+fn look_again(daemon: &Daemon) {
+    let before = daemon.snapshot().counters.samples;
+    until("two more looks", || (daemon.snapshot().counters.samples >= before + 2).then_some(()));
+}
+
+/// For longer than any attempt to find it again takes to come round.
+fn stays_lost(daemon: &Daemon, tenant: &Tenant) {
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(8) {
+        let snapshot = daemon.snapshot();
+        let row = snapshot.tasks.iter().find(|row| row.tenant == tenant.key()).unwrap();
+        assert_eq!((row.state, row.gpu_index.map(|gpu| gpu.0)), (TaskState::Lost, Some(0)));
+        assert!(snapshot.gpus[0].lost.is_some() && row.gpu_uuid.as_ref() == Some(&snapshot.gpus[0].uuid));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_gpu_that_vanishes_is_told_and_the_other_goes_on() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let events = daemon.events();
+    let (unlucky, lucky) = (host.tenant("unlucky", &["hold"]), host.tenant("lucky", &["hold", "--device", "1"]));
+    daemon.sees(&unlucky.key());
+    daemon.sees(&lucky.key());
+
+    host.fault(&["gpu-lost", "0"]);
+    daemon.row_where(&unlucky.key(), |row| row.state == TaskState::Lost);
+    events.wait_for("the loss", |change| matches!(change, Change::GpuLost { gpu, .. } if gpu.0 == 0).then_some(()));
+    let ps = daemon.berth(&["ps"]);
+    assert_eq!(ps.code, 0);
+    assert!(ps.stderr.contains("GPU 0 is lost") && !ps.stderr.contains("GPU 1"), "{}", ps.stderr);
+    assert!(ps.stdout.lines().any(|line| line.contains(unlucky.cgroup.path()) && line.contains("lost")), "{ps:?}");
+    assert_eq!(daemon.ps().len(), 2, "JSON has both rows, and its exit code is 0");
+    assert_eq!(daemon.sees(&lucky.key()).state, TaskState::Loaded);
+
+    // To CUDA the GPU that is left is now the first; to the driver, and so to berth, it is still the second.
+    let late = host.tenant("late", &["hold", "--device", "0"]);
+    assert_eq!(daemon.sees(&late.key()).gpu_index.map(|gpu| gpu.0), Some(1));
+    stays_lost(&daemon, &unlucky);
+    drop(unlucky);
+    until("the lost tenant's end", || {
+        daemon.snapshot().tasks.iter().all(|row| row.state != TaskState::Lost).then_some(())
+    });
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn lists_and_figures_that_cannot_be_read_leave_what_is_known() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let tenant = host.tenant("tenant", &["hold"]);
+    tenant.reaches(Phase::Hold);
+    daemon.sees(&tenant.key());
+    for area in ["process-list", "memory", "utilisation", "process-utilisation"] {
+        host.fault(&["nvml", area, "999"]);
+    }
+    until("the figures to be unknown", || {
+        let gpu = daemon.snapshot().gpus.into_iter().next()?;
+        (gpu.memory_used_bytes.is_none() && gpu.core_pct.is_none() && gpu.lost.is_none()).then_some(())
+    });
+    look_again(&daemon);
+    assert_eq!(daemon.ps().len(), 1, "a list that cannot be read says nothing about who is there");
+    drop(tenant);
+    until("the end, told by the kernel", || daemon.ps().is_empty().then_some(()));
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn without_permission_tenants_are_seen_and_their_memory_is_unknown() {
+    let host = Host::start();
+    let daemon = host.daemon();
+    host.fault(&["no-permission"]);
+    let tenant = host.tenant("private", &["hold"]);
+    tenant.reaches(Phase::Hold);
+    daemon.row_where(&tenant.key(), |row| row.gpu_index.is_some());
+    let rows = daemon.ps();
+    assert_eq!((rows.len(), &rows[0]["gpu_memory_bytes"]), (1, &serde_json::Value::Null), "{rows:?}");
+    assert_eq!(rows[0]["pids"], serde_json::json!([tenant.pid()]));
+    let table = daemon.berth(&["ps"]).ok();
+    assert!(table.contains(tenant.cgroup.path()), "{table}");
+}
+
+#[test]
+fn a_driver_that_refuses_to_start_is_told_with_its_words() {
+    let host = Host::start();
+    host.fault(&["nvml", "init", "4"]);
+    let mut daemon = host.daemon();
+    let status = daemon.source(Source::Nvml, |_| true);
+    assert!(matches!(&status, SourceStatus::Down { reason } if reason.contains("may not use the GPUs")), "{status:?}");
+    let ps = daemon.berth(&["ps"]);
+    assert_eq!(ps.code, 0);
+    assert!(ps.stderr.contains("no GPU can be seen") && ps.stderr.contains("run berth as root"), "{}", ps.stderr);
+    let doctor = daemon.berth(&["doctor"]);
+    assert_eq!(doctor.code, 1, "without NVML nothing can be observed: {doctor:?}");
+    assert!(doctor.stdout.contains("may not use the GPUs"), "{doctor:?}");
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn a_driver_that_dies_is_told_and_the_next_one_is_found() {
+    let mut host = Host::start();
+    let mut daemon = host.daemon();
+    let tenant = host.tenant("orphan", &["hold"]);
+    daemon.sees(&tenant.key());
+
+    host.kill_sim();
+    daemon.row_where(&tenant.key(), |row| row.state == TaskState::Lost);
+    let ps = daemon.berth(&["ps"]);
+    assert_eq!(ps.code, 0);
+    assert!(ps.stderr.contains("GPU 0 is lost") && ps.stderr.contains("GPU 1 is lost"), "{}", ps.stderr);
+    let newcomer = host.daemon_with("newcomer", |_| ());
+    let status = newcomer.source(Source::Nvml, |_| true);
+    assert!(
+        matches!(&status, SourceStatus::Down { reason } if reason.contains("no loaded NVIDIA driver")),
+        "{status:?}"
+    );
+
+    host.start_sim();
+    for daemon in [&daemon, &newcomer] {
+        until("both GPUs to be back", || {
+            let gpus = daemon.snapshot().gpus;
+            (gpus.len() == 2 && gpus.iter().all(|gpu| gpu.lost.is_none())).then_some(())
+        });
+    }
+    newcomer.source(Source::Nvml, |status| *status == SourceStatus::Up);
+    daemon.sees_nothing_of(&tenant.key());
+    let next = host.tenant("next", &["hold"]);
+    daemon.sees(&next.key());
+    newcomer.sees(&next.key());
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn a_kernel_that_fails_ends_the_tenant_not_the_daemon() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let events = daemon.events();
+    let mut tenant = host.tenant("faulty", &["--size", "2048", "--repeats", "forever"]);
+    tenant.reaches(Phase::Kernel);
+    host.fault(&["kernel-fault", &tenant.pid().to_string()]);
+    assert_eq!(tenant.wait(), 1);
+    assert_eq!(events.ended(&tenant.key(), 1).len(), 1);
+    assert!(daemon.is_running() && daemon.ps().is_empty());
+}

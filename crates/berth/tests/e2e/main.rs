@@ -1,0 +1,25 @@
+//! berth as a whole, everything real except the silicon: the built binary as daemon, commands and tenants, the simulated
+//! driver in a process of its own, real cgroups and containers.
+//!
+//! `support` is the stage: each test has its own directory, simulator, daemon and cgroups, and leaves nothing behind. The
+//! rest are the claims. Tests wait for what they expect with a deadline no healthy run comes near, and take the time of
+//! things from those who did them, never from how long a wait was.
+//!
+//! Needs root (cgroups) and the simulated libraries beside the binary (`cargo build --workspace`).
+
+// A panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+mod bad_input;
+mod containers;
+mod contract;
+mod demo;
+mod faults;
+mod life_cycle;
+mod metrics;
+mod reused_pid;
+mod stopping;
+mod task_table;
+mod untouched;

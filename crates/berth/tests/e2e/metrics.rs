@@ -1,0 +1,51 @@
+//! The metrics page of a daemon with tenants, as Prometheus' own tool judges it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::support::{Host, skip_unprepared};
+
+#[test]
+fn promtool_has_nothing_to_say_about_a_host_with_tenants_and_a_lost_gpu() {
+    let Some(promtool) = promtool() else {
+        let missing = "promtool is neither in .tools/bin nor on the path (scripts/setup-tests.sh fetches it)";
+        return skip_unprepared("promtool_has_nothing_to_say_about_a_host_with_tenants_and_a_lost_gpu", missing);
+    };
+    let host = Host::start();
+    let daemon = host.daemon();
+    let tenants = [host.tenant("a", &["hold"]), host.tenant("b", &["hold", "--device", "1"])];
+    for tenant in &tenants {
+        daemon.sees(&tenant.key());
+    }
+    check(&promtool, &daemon.metrics());
+    for tenant in &tenants {
+        let page = daemon.metrics();
+        let its = page.lines().filter(|line| line.contains(tenant.cgroup.path()) && line.contains("memory_bytes{"));
+        assert_eq!(its.count(), 1, "{page}");
+    }
+    host.fault(&["gpu-lost", "0"]);
+    daemon.row_where(&tenants[0].key(), |row| row.state == berth_model::TaskState::Lost);
+    check(&promtool, &daemon.metrics());
+}
+
+fn check(promtool: &PathBuf, page: &str) {
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{page}");
+}
+
+fn promtool() -> Option<PathBuf> {
+    let ours = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/bin/promtool"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join("promtool"));
+    std::iter::once(ours).chain(on_path).find(|candidate| candidate.is_file())
+}

@@ -1,0 +1,89 @@
+//! The Docker engine that `make test` prepares, through its own command line as people use it.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use berth_model::{ContainerId, Runtime, TenantKey};
+
+use super::host::Host;
+use super::process::{BERTH, Run, run};
+use super::skip_unprepared;
+
+#[derive(Debug, Clone)]
+pub struct Engine {
+    address: String,
+    pub image: String,
+}
+
+/// A container that is removed when dropped.
+#[derive(Debug)]
+pub struct Container {
+    engine: Engine,
+    pub id: String,
+    pub name: String,
+}
+
+impl Engine {
+    /// `None`, said loudly, where there is none to use.
+    pub fn for_test(test: &str) -> Option<Self> {
+        let (Ok(address), Ok(image)) = (std::env::var("BERTH_TEST_DOCKER"), std::env::var("BERTH_TEST_IMAGE")) else {
+            skip_unprepared(test, "BERTH_TEST_DOCKER and BERTH_TEST_IMAGE name no engine and image (make test does)");
+            return None;
+        };
+        Some(Self { address, image })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.address.strip_prefix("unix://").expect("the engine has a Unix socket").into()
+    }
+
+    pub fn docker(&self, args: &[&str]) -> Run {
+        run(Command::new("docker").arg("--host").arg(&self.address).args(args))
+    }
+
+    /// `berth load` in a container that has the simulated driver, as `berth sim env --docker` says.
+    pub fn run(&self, host: &Host, name: &str, options: &[&str], load: &[&str]) -> Container {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("berth-e2e-{}-{count}-{name}", std::process::id());
+        let driver = run(Command::new(BERTH).args(["sim", "env", "--docker", "--dir"]).arg(host.sim_dir())).ok();
+        let program = format!("{BERTH}:/berth:ro");
+        let mut args = vec!["run", "--detach", "--network", "none", "--name", &name, "--volume", &program];
+        args.extend(driver.split_whitespace());
+        args.extend(options);
+        args.extend([self.image.as_str(), "/berth", "load"]);
+        args.extend(load);
+        let id = self.docker(&args).ok().trim().to_owned();
+        Container { engine: self.clone(), id, name }
+    }
+}
+
+impl Container {
+    pub fn key(&self) -> TenantKey {
+        TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(self.id.clone()) }
+    }
+
+    /// Host pid of its first process.
+    pub fn pid(&self) -> u32 {
+        let told = self.engine.docker(&["inspect", "--format", "{{.State.Pid}}", &self.id]).ok();
+        told.trim().parse().unwrap()
+    }
+
+    pub fn rename(&mut self, name: &str) {
+        self.engine.docker(&["rename", &self.id, name]).ok();
+        name.clone_into(&mut self.name);
+    }
+
+    /// `docker rm -f`, as somebody does in the middle of things.
+    pub fn remove(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // Gone already, or nothing that could be done about it.
+        self.engine.docker(&["rm", "--force", &self.id]);
+    }
+}
