@@ -96,7 +96,7 @@ async fn gpus(State(feed): State<Shared>) -> Answer<Vec<GpuView>> {
     Ok(Json(latest(&feed)?.gpus.clone()))
 }
 
-async fn ended(State(feed): State<Shared>) -> Answer<Vec<EndedTask>> {
+async fn ended(State(feed): State<Shared>) -> Answer<Vec<Arc<EndedTask>>> {
     Ok(Json(latest(&feed)?.ended.clone()))
 }
 

@@ -37,7 +37,7 @@ impl Sources {
             let names = registry.clone();
             Probes::start(options, move |pid| names.resolve(pid), event_tx.clone())
         })?;
-        let connector = optional(Source::ProcessEvents, settings.processes.connector, event_tx, || {
+        let connector = optional(Source::ProcessEvents, connector_mode(settings, probes.is_some()), event_tx, || {
             Connector::start(event_tx.clone())
         })?;
         let docker = start_docker(settings, event_tx)?;
@@ -64,6 +64,14 @@ impl Sources {
         if let (Some(probes), Event::Process(facts)) = (&self.probes, event) {
             probes.attach_process(facts.process.pid);
         }
+    }
+}
+
+/// Probes tell of newcomers what a started program only makes likely; beside them the connector would cost for nothing.
+fn connector_mode(settings: &Settings, has_probes: bool) -> Mode {
+    match settings.processes.connector {
+        Mode::Auto if has_probes => Mode::Off,
+        mode => mode,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The closed set of things that can happen, and of changes that follow.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub struct GpuInfo {
 pub struct Sample {
     /// When the look began: what happened later is not in it.
     pub at: Mono,
+    /// How long it took: what looking costs.
+    pub took: Duration,
     pub gpus: Vec<GpuSample>,
 }
 
@@ -167,7 +170,7 @@ pub enum SourceStatus {
     Down {
         reason: String,
     },
-    /// Switched off by the settings.
+    /// Not used: by the settings, or because a better source is there.
     Off,
 }
 

@@ -42,6 +42,7 @@ pub struct Docker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
+    /// `auto` uses them if the host allows it, `off` never, `required` refuses to start without them.
     pub mode: Mode,
     /// Driver libraries to watch from the start. Others are found in `/proc/PID/maps` of processes that use a GPU.
     pub libraries: Vec<PathBuf>,
@@ -51,7 +52,8 @@ pub struct Probes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Processes {
-    /// The proc connector (`CN_PROC`). Exits of known GPU processes are always seen, by pidfd.
+    /// The proc connector (`CN_PROC`); `auto` uses it where probes are missing. Exits of known GPU processes are always
+    /// seen, by pidfd.
     pub connector: Mode,
     /// Where the proc file system is mounted.
     pub proc_root: PathBuf,
@@ -81,6 +83,7 @@ pub struct Monitor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Table {
+    /// Where it is; its directory is made if it is missing.
     pub path: PathBuf,
     /// Rows it has room for; more tenants than that are counted as left out.
     pub rows: u32,
@@ -96,9 +99,11 @@ pub struct Api {
     pub socket_mode: String,
 }
 
+/// What the daemon tells about itself, on standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
+    /// `text` for people, `json` for machines.
     pub format: LogFormat,
     /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `berth_host=debug,info`.
     pub level: String,

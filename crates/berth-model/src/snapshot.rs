@@ -1,5 +1,7 @@
 //! What every surface shows: finished numbers, nothing left to compute while drawing.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ pub struct Snapshot {
     /// One row per tenant and GPU, ordered by GPU, then by task start.
     pub tasks: Vec<TaskRow>,
     /// The last tasks that ended, newest first; bounded.
-    pub ended: Vec<EndedTask>,
+    pub ended: Vec<Arc<EndedTask>>,
     pub sources: Vec<SourceView>,
     pub counters: Counters,
 }

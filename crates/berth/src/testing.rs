@@ -121,7 +121,13 @@ pub fn busy() -> Snapshot {
     let mut gpus = vec![gpu(0, 21_900, 62), gpu(1, 3_518, 17)];
     (gpus[0].tenants, gpus[1].tenants) = (2, 1);
     let counters = Counters { samples: 1200, tasks_started: 5, tasks_ended: 2, gpus_lost: 0 };
-    Snapshot { gpus, tasks: vec![row("trainer"), hold, user, opening], ended: ended(), counters, ..empty() }
+    Snapshot {
+        gpus,
+        tasks: vec![row("trainer"), hold, user, opening],
+        ended: ended().into_iter().map(std::sync::Arc::new).collect(),
+        counters,
+        ..empty()
+    }
 }
 
 /// The first GPU went away under its tenants.

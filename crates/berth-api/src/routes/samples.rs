@@ -97,7 +97,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         taken_at: at(12),
         gpus: vec![gpu(0, None), gpu(1, Some("GPU is lost"))],
         tasks: vec![row(), user, opening],
-        ended: vec![ended],
+        ended: vec![Arc::new(ended)],
         sources: vec![
             SourceView { source: Source::Nvml, status: SourceStatus::Up },
             SourceView { source: Source::Docker, status: SourceStatus::Down { reason: "no socket".into() } },

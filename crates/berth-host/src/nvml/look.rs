@@ -89,7 +89,8 @@ impl Look {
                 }
             },
         });
-        Sample { at: self.at, gpus: gpus.collect() }
+        let gpus = gpus.collect();
+        Sample { at: self.at, took: clock::now().since(self.at), gpus }
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! The monitor decides nothing about tenants and touches nothing: it is a function of the events, in order.
 
+mod ended;
 mod pace;
 mod stay;
 #[cfg(test)]
@@ -25,8 +26,9 @@ use crate::settings;
 use crate::snapshot::Counters;
 use crate::time::Mono;
 
+use self::ended::EndedViews;
 use self::pace::Pace;
-use self::stay::{Phase, Stay, Step};
+use self::stay::{Stay, Step};
 
 /// How far the driver's utilisation looks back: it is refreshed about every 200 ms, for the 200 ms before.
 const UTILISATION_LAG: Duration = Duration::from_millis(400);
@@ -42,6 +44,8 @@ pub struct Monitor {
     containers: BTreeMap<ContainerId, Naming>,
     sources: BTreeMap<Source, SourceStatus>,
     ended: VecDeque<Ended>,
+    /// `ended` as it is shown, dated by the anchor it was made with.
+    ended_views: EndedViews,
     last_task: u64,
     counters: Counters,
     pace: Pace,
@@ -103,6 +107,7 @@ impl Monitor {
             containers: BTreeMap::new(),
             sources: BTreeMap::new(),
             ended: VecDeque::new(),
+            ended_views: EndedViews::default(),
             last_task: 0,
             counters: Counters::default(),
             utilisation_at: None,
@@ -173,16 +178,15 @@ impl Monitor {
 
     fn sample(&mut self, sample: &Sample) -> Vec<Change> {
         self.counters.samples += 1;
-        self.pace.looked(sample.at);
+        self.pace.looked(sample.at, sample.took);
         let mut changes = Vec::new();
         let last_listed: BTreeMap<_, _> = self.stays.iter().map(|(key, stay)| (*key, stay.last_listed())).collect();
         for gpu in &sample.gpus {
             self.gpu_sample(gpu, sample.at, &mut changes);
         }
-        let complete = sample.gpus.iter().all(|gpu| matches!(gpu.reading, GpuReading::Ok { processes: Some(_), .. }));
         for (process, last_listed) in last_listed {
             let Some(stay) = self.stays.get_mut(&process) else { continue };
-            let step = stay.settle(sample.at, last_listed, complete);
+            let step = stay.settle(sample.at, last_listed);
             self.follow(process, step, &mut changes);
         }
         self.attribute_sole_tenants(sample.at);
@@ -269,10 +273,7 @@ impl Monitor {
         let Some(stay) = self.stays.get_mut(&process) else { return Vec::new() };
         let is_first = stay.is_first(moment);
         let step = stay.moment(moment, at);
-        match moment {
-            Moment::ContextReady | Moment::ContextGone => self.pace.look_now(at),
-            Moment::DeviceOpen | Moment::FirstAllocation | Moment::FirstLaunch => self.pace.news(at),
-        }
+        self.pace.event(at);
         let tenant = self.stays[&process].facts.tenant.clone();
         let mut changes = Vec::new();
         if is_first {
@@ -286,8 +287,8 @@ impl Monitor {
     fn exited(&mut self, process: ProcKey, at: Mono) -> Vec<Change> {
         let mut changes = Vec::new();
         let Some(stay) = self.stays.get_mut(&process) else { return changes };
-        if stay.phase != Phase::Off {
-            self.pace.look_now(at);
+        if stay.is_present() {
+            self.pace.event(at);
         }
         let step = stay.exited(at);
         self.follow(process, step, &mut changes);
@@ -309,7 +310,7 @@ impl Monitor {
         match step {
             Step::Same => {}
             Step::Began { at, evidence } => {
-                self.pace.news(at);
+                self.pace.event(at);
                 if !self.tasks.contains_key(&tenant) {
                     changes.push(self.start_task(tenant, at, evidence));
                 }
@@ -342,6 +343,7 @@ impl Monitor {
         let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), at, nanos };
         self.ended.push_front(Ended { task, tenant, name, owner, at });
         self.ended.truncate(self.settings.ended_tasks);
+        self.ended_views.outdated();
         change
     }
 }

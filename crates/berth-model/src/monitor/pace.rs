@@ -1,14 +1,23 @@
-//! How soon to look again: fast while something may be changing, slowly otherwise, never fast for nothing for long.
+//! How soon to look again.
 //!
-//! Looking costs the driver 8 µs with nobody on a GPU and 315 µs with twenty processes, so the fast pace is bought:
-//! certain news (a probe, a process that came or went) always buys `fast_for`; rumours (some program was started) draw on
-//! a budget that refills slowly, so that a host that starts programs all day is not watched at the fast pace all day.
+//! Looking costs the driver 8 µs with nobody on a GPU and 0.3 ms with twenty processes, so looks are spent where they
+//! tell something:
+//! - Probes tell who comes and goes; a look only shows how much memory is held. One soon after an event is enough, and
+//!   one look serves all events of that while. Between events a slow pace keeps memory and use fresh.
+//! - Without probes only looking tells. The ordinary pace finds newcomers; a rumour (some program was started) buys the
+//!   fast pace for a while, out of a budget that refills slowly, so that a host that starts programs all day is not
+//!   watched at the fast pace all day.
+//! - Whatever is wished, looking takes at most about one part in [`COST_SHARE`] of a core.
 
 use std::time::Duration;
 
 use crate::settings::Monitor as Intervals;
 use crate::time::Mono;
 
+/// From an event to the look that shows what became of it: time for a newcomer's first allocations, and for more events.
+const SOON: Duration = Duration::from_millis(100);
+/// After a look that took a while, the next comes no sooner than this many times that while later.
+const COST_SHARE: u32 = 100;
 /// Fast time rumours may use at once.
 const RUMOUR_BUDGET: Duration = Duration::from_secs(3);
 /// Share of passing time that flows back into the budget: one part in this many.
@@ -17,30 +26,42 @@ const RUMOUR_REFILL: u32 = 20;
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     intervals: Intervals,
+    /// A look is wanted by then.
+    due: Option<Mono>,
+    last_event: Mono,
     fast_until: Mono,
-    /// What happened at this instant has not been looked at.
-    unseen: Option<Mono>,
+    last_look: Option<LastLook>,
     budget: Duration,
     refilled_at: Mono,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct LastLook {
+    ended: Mono,
+    took: Duration,
+}
+
 impl Pace {
     pub fn new(intervals: Intervals) -> Self {
-        Self { intervals, fast_until: Mono(0), unseen: Some(Mono(0)), budget: RUMOUR_BUDGET, refilled_at: Mono(0) }
+        Self {
+            intervals,
+            due: None,
+            last_event: Mono(0),
+            fast_until: Mono(0),
+            last_look: None,
+            budget: RUMOUR_BUDGET,
+            refilled_at: Mono(0),
+        }
     }
 
-    /// Something surely changed or is about to.
-    pub fn news(&mut self, at: Mono) {
-        self.fast_until = self.fast_until.max(at + self.intervals.fast_for.get());
+    /// Something happened at `at` that a look will show.
+    pub fn event(&mut self, at: Mono) {
+        let by = at + SOON;
+        self.due = Some(self.due.map_or(by, |due| due.min(by)));
+        self.last_event = self.last_event.max(at);
     }
 
-    /// As [`Pace::news`], and what changed can be seen right now.
-    pub fn look_now(&mut self, at: Mono) {
-        self.news(at);
-        self.unseen = self.unseen.max(Some(at));
-    }
-
-    /// Something may be about to change.
+    /// Something may be about to happen.
     pub fn rumour(&mut self, at: Mono) {
         self.budget = RUMOUR_BUDGET.min(self.budget + at.since(self.refilled_at) / RUMOUR_REFILL);
         self.refilled_at = self.refilled_at.max(at);
@@ -52,22 +73,24 @@ impl Pace {
         }
     }
 
-    /// A look that began at `at` is in. What happened later is still unseen.
-    pub fn looked(&mut self, at: Mono) {
-        self.unseen = self.unseen.filter(|news| *news > at);
+    /// A look that began at `at` is in. Events that had not had their time by then are due another.
+    pub fn looked(&mut self, at: Mono, took: Duration) {
+        if self.due.is_some_and(|due| due <= at) {
+            self.due = Some(self.last_event + SOON).filter(|due| *due > at);
+        }
+        self.last_look = Some(LastLook { ended: at + took, took });
     }
 
-    /// From `now` until the next look, counted from the last one's end.
+    /// From the end of the last look until the next.
     pub fn next_look(&self, now: Mono, probed: bool) -> Duration {
-        if self.unseen.is_some() {
-            Duration::ZERO
-        } else if now < self.fast_until {
-            self.intervals.fast_interval.get()
-        } else if probed {
-            self.intervals.probed_interval.get()
-        } else {
-            self.intervals.interval.get()
-        }
+        let Some(last) = self.last_look else { return Duration::ZERO };
+        let interval = match probed {
+            _ if now < self.fast_until => self.intervals.fast_interval,
+            true => self.intervals.probed_interval,
+            false => self.intervals.interval,
+        };
+        let due = self.due.map_or(Duration::MAX, |due| due.since(last.ended));
+        interval.get().min(due).max(last.took * COST_SHARE)
     }
 }
 
@@ -75,41 +98,67 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
+    fn at(millis: u64) -> Mono {
+        Mono(millis * 1_000_000)
+    }
 
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Has looked at zero, for no time.
     fn pace() -> Pace {
         let mut pace = Pace::new(Intervals::default());
-        pace.looked(Mono(0));
+        pace.looked(at(0), Duration::ZERO);
         pace
     }
 
     #[test]
-    fn news_buys_the_fast_pace_for_a_while() {
-        let mut pace = pace();
-        pace.news(Mono(1_000 * MS));
-        assert_eq!(pace.next_look(Mono(1_001 * MS), true), Duration::from_millis(20));
-        assert_eq!(pace.next_look(Mono(1_601 * MS), true), Duration::from_millis(500));
-        assert_eq!(pace.next_look(Mono(1_601 * MS), false), Duration::from_millis(100));
+    fn the_first_look_is_taken_at_once() {
+        assert_eq!(Pace::new(Intervals::default()).next_look(at(5), true), Duration::ZERO);
     }
 
     #[test]
-    fn an_instant_look_is_taken_once() {
-        let mut pace = pace();
-        pace.look_now(Mono(MS));
-        assert_eq!(pace.next_look(Mono(MS), true), Duration::ZERO);
-        pace.looked(Mono(MS - 1));
-        assert_eq!(pace.next_look(Mono(MS), true), Duration::ZERO, "a look that began before has not seen it");
-        pace.looked(Mono(MS));
-        assert_ne!(pace.next_look(Mono(MS), true), Duration::ZERO);
+    fn the_pace_is_slow_where_probes_tell_and_ordinary_where_only_looking_does() {
+        assert_eq!((pace().next_look(at(1), true), pace().next_look(at(1), false)), (ms(500), ms(100)));
     }
 
     #[test]
-    fn endless_rumours_keep_the_fast_pace_only_for_a_small_share_of_time() {
+    fn one_look_soon_serves_all_events_of_a_while() {
+        let mut pace = pace();
+        for millis in 10..100 {
+            pace.event(at(millis));
+        }
+        assert_eq!(pace.next_look(at(100), true), ms(110));
+        pace.looked(at(110), Duration::ZERO);
+        assert_eq!(pace.next_look(at(111), true), ms(89), "the last ones have not had their time");
+        pace.looked(at(199), Duration::ZERO);
+        assert_eq!(pace.next_look(at(200), true), ms(500));
+    }
+
+    #[test]
+    fn an_event_right_before_a_look_is_looked_at_again_when_it_has_had_its_time() {
+        let mut pace = pace();
+        pace.event(at(400));
+        pace.looked(at(401), Duration::ZERO);
+        assert_eq!(pace.next_look(at(402), true), ms(99));
+    }
+
+    #[test]
+    fn dear_looks_are_rare() {
+        let mut pace = pace();
+        pace.rumour(at(1));
+        pace.looked(at(1), Duration::from_micros(315));
+        assert_eq!(pace.next_look(at(2), false), Duration::from_micros(31_500));
+    }
+
+    #[test]
+    fn rumours_buy_the_fast_pace_but_only_for_a_small_share_of_time() {
         let mut pace = pace();
         let fast = (0..600_000u64)
-            .filter(|ms| {
-                pace.rumour(Mono(ms * MS));
-                pace.next_look(Mono(ms * MS), false) == Duration::from_millis(20)
+            .filter(|millis| {
+                pace.rumour(at(*millis));
+                pace.next_look(at(*millis), false) == ms(20)
             })
             .count();
         assert!(fast > 3_000, "rumours are heard at first, {fast} ms");

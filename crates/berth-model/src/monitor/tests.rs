@@ -94,10 +94,10 @@ impl Host {
             };
             GpuSample { index: GpuIndex(gpu), reading }
         });
-        self.apply(Event::Sample(Sample { at: at(millis), gpus: gpus.into() }));
+        self.apply(Event::Sample(Sample { at: at(millis), took: Duration::ZERO, gpus: gpus.into() }));
     }
 
-    fn snapshot(&self, millis: u64) -> Snapshot {
+    fn snapshot(&mut self, millis: u64) -> Snapshot {
         self.monitor.snapshot(&Anchor { mono: at(millis), wall: wall(millis) })
     }
 
@@ -188,10 +188,10 @@ fn a_process_the_probes_missed_is_not_left_opening_for_ever() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
     host.moment(process(7), Moment::DeviceOpen, 100);
-    for millis in (200..2_400).step_by(200) {
+    for millis in (200..11_000).step_by(200) {
         host.look(millis, &[(process(7), 0, 518)]);
     }
-    assert_eq!(host.snapshot(2_400).tasks[0].task_started_at, Some(wall(200)));
+    assert_eq!(host.snapshot(11_000).tasks[0].task_started_at, Some(wall(200)));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_list_that_could_not_be_read_ends_nothing() {
     host.look(100, &[(process(7), 0, 500)]);
     let reading = GpuReading::Ok { memory_used: None, core: None, processes: None };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
-    host.apply(Event::Sample(Sample { at: at(200), gpus }));
+    host.apply(Event::Sample(Sample { at: at(200), took: Duration::ZERO, gpus }));
     assert_eq!(host.ended_ms(), [0u64; 0]);
     assert_eq!(host.snapshot(210).tasks.len(), 1);
 }
@@ -321,7 +321,7 @@ fn a_gpu_that_vanishes_is_told_once_and_its_tenants_are_shown_lost() {
     for millis in [200, 300] {
         let reading = GpuReading::Lost { reason: "GPU is lost".into() };
         let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
-        host.apply(Event::Sample(Sample { at: at(millis), gpus }));
+        host.apply(Event::Sample(Sample { at: at(millis), took: Duration::ZERO, gpus }));
     }
     let snapshot = host.snapshot(310);
     assert_eq!(snapshot.tasks[0].state, TaskState::Lost);
@@ -430,18 +430,52 @@ fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_befor
 }
 
 #[test]
-fn probes_make_a_closer_look_worth_while_at_once() {
+fn probes_know_better_than_rumours() {
+    let mut host = Host::new();
+    host.apply(Event::Stirred { source: Source::ProcessEvents, at: at(150) });
+    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(20));
     let mut host = Host::new();
     host.apply(Event::Source { source: Source::Probes, status: SourceStatus::Up });
-    host.look(100, &[]);
-    assert_eq!(host.monitor.wish(at(100)).look_in, Duration::from_millis(500));
     host.apply(Event::Stirred { source: Source::ProcessEvents, at: at(150) });
-    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(500), "probes know better than rumours");
+    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(500));
+}
+
+#[test]
+fn a_probed_process_the_driver_drops_early_ends_when_its_destruction_returns() {
+    let mut host = Host::new();
     host.process(process(7), &container('a'));
-    host.moment(process(7), Moment::DeviceOpen, 200);
-    assert_eq!(host.monitor.wish(at(200)).look_in, Duration::from_millis(20));
-    host.moment(process(7), Moment::ContextReady, 400);
-    assert_eq!(host.monitor.wish(at(400)).look_in, Duration::ZERO);
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(150, &[(process(7), 0, 500)]);
+    host.look(400, &[]);
+    assert_eq!(host.ended_ms(), [0u64; 0], "the destruction is still under way");
+    host.moment(process(7), Moment::ContextGone, 700);
+    assert_eq!(host.ended_ms(), [600]);
+}
+
+#[test]
+fn a_probed_process_that_stays_unlisted_has_ended_unseen() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(150, &[(process(7), 0, 500)]);
+    for millis in (400..6_000).step_by(500) {
+        host.look(millis, &[]);
+    }
+    assert_eq!(host.ended_ms(), [300], "dated by the first look that missed it");
+}
+
+#[test]
+fn a_listing_before_a_later_context_is_ready_begins_nothing() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.moment(process(7), Moment::ContextGone, 200);
+    for millis in [250, 9_000] {
+        host.look(millis, &[(process(7), 0, 100)]);
+        assert_eq!(host.started(), 1, "at {millis}");
+    }
+    host.moment(process(7), Moment::ContextReady, 9_300);
+    assert_eq!(host.snapshot(9_400).tasks[0].task_started_at, Some(wall(9_300)));
 }
 
 /// Any order of events a host could produce, and some it could not.

@@ -3,21 +3,22 @@
 use std::collections::BTreeSet;
 
 use super::stay::Stay;
-use super::{Ended, Gpu, Monitor, Naming};
+use super::{Gpu, Monitor, Naming};
 use crate::event::ContainerFacts;
 use crate::id::{GpuIndex, TenantKey};
 use crate::quantity::{Bytes, Percent};
-use crate::snapshot::{EndedTask, GpuView, Snapshot, SourceView, TaskRow, TaskState};
+use crate::snapshot::{GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
 
 impl Monitor {
     /// The host at `now`, which is the anchor's own instant.
-    pub fn snapshot(&self, now: &Anchor) -> Snapshot {
+    pub fn snapshot(&mut self, now: &Anchor) -> Snapshot {
+        let ended = self.ended_views.of(&self.ended, now);
         Snapshot {
             taken_at: now.wall,
             gpus: self.gpus.values().map(|gpu| self.gpu_view(gpu)).collect(),
             tasks: self.rows(now),
-            ended: self.ended.iter().map(|ended| ended_view(ended, now)).collect(),
+            ended,
             sources: self
                 .sources
                 .iter()
@@ -80,7 +81,7 @@ impl Monitor {
         for stay in self.stays.values() {
             let tenant = &stay.facts.tenant;
             keys.extend(stay.on_gpus.keys().map(|gpu| (Some(*gpu), tenant)));
-            if stay.on_gpus.is_empty() && stay.phase != super::Phase::Off {
+            if stay.on_gpus.is_empty() && stay.is_present() {
                 keys.insert((None, tenant));
             }
         }
@@ -96,7 +97,7 @@ impl Monitor {
     fn row(&self, tenant: &TenantKey, gpu: Option<GpuIndex>, now: &Anchor) -> TaskRow {
         let is_here = |stay: &&Stay| match gpu {
             Some(gpu) => stay.on_gpus.contains_key(&gpu),
-            None => stay.phase != super::Phase::Off,
+            None => stay.is_present(),
         };
         let stays: Vec<&Stay> = self.stays.values().filter(|s| s.facts.tenant == *tenant).filter(is_here).collect();
         let presences = || stays.iter().filter_map(|stay| stay.on_gpus.get(&gpu?));
@@ -147,20 +148,5 @@ impl Monitor {
             Some(at) if now.since(at) < self.settings.idle_after.get() => TaskState::Computing,
             Some(_) => TaskState::Idle,
         }
-    }
-}
-
-fn ended_view(ended: &Ended, now: &Anchor) -> EndedTask {
-    EndedTask {
-        task_id: ended.task.id,
-        tenant: ended.tenant.clone(),
-        container_name: ended.name.clone(),
-        owner: ended.owner.clone(),
-        gpus: ended.task.gpus.iter().copied().collect(),
-        peak_memory_bytes: ended.task.peak_memory,
-        started_at: now.wall_at(ended.task.started),
-        start_evidence: ended.task.evidence,
-        ended_at: now.wall_at(ended.at),
-        seconds: ended.at.since(ended.task.started).as_secs_f64(),
     }
 }

@@ -13,7 +13,7 @@ use super::daemon::Daemon;
 use super::quantiles::Quantiles;
 use super::report::{Cost, CurvePoint, Detection, Machine, PAPER_ERROR_MS, Report, Workload};
 use super::seen::{self, Listener, What, instants, pair};
-use super::slowdown::{RunTimes, Slowdown};
+use super::slowdown::{Slowdown, Window};
 use super::truth::{self, End, Stay};
 use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
 
@@ -44,14 +44,12 @@ pub enum Part {
 const CURVE_MS: [u64; 6] = [5, 10, 20, 50, 100, 200];
 const COST_CONTAINERS: [u32; 3] = [1, 5, 20];
 const COST_WINDOW: Duration = Duration::from_secs(10);
-const SLOWDOWN_PAIRS: usize = 12;
+const SLOWDOWN_PAIRS: usize = 24;
 /// Small enough that the launch is most of the work.
 const SLOWDOWN_SIZE: u32 = 64;
 /// Launches between two waits, and between two lines the workload writes.
 const SLOWDOWN_STREAMS: u32 = 64;
-/// Long enough that a few hits on probes do not decide, short enough that the machine stays the same over a pair.
-const SLOWDOWN_SECONDS: f64 = 2.0;
-const SLOWDOWN_TRIAL_ROUNDS: u32 = 50;
+const SLOWDOWN_WINDOW: Duration = Duration::from_millis(1_000);
 /// A round of one container can take no longer than this; then the measurement gives up.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -260,50 +258,56 @@ impl Bench<'_> {
     }
 
     fn slowdown(&mut self) -> anyhow::Result<Slowdown> {
-        let rounds = self.rounds_for(SLOWDOWN_SECONDS)?;
-        let launches_per_run = rounds * SLOWDOWN_STREAMS;
-        (self.say)(&format!("slowdown: {SLOWDOWN_PAIRS} pairs of {launches_per_run} launches"));
-        let (mut watched, mut unwatched) = (Vec::new(), Vec::new());
-        for pair in 0..SLOWDOWN_PAIRS {
-            // Alternate which side goes first, so that drift of the machine falls on both.
-            for is_watched in [pair % 2 == 0, pair % 2 != 0] {
-                let daemon = if is_watched { Some(self.daemon(Sources::Events, None)?) } else { None };
-                let times = self.launch_heavy_run(rounds)?;
-                drop(daemon);
-                if is_watched { watched.push(times) } else { unwatched.push(times) }
-            }
-        }
-        Slowdown::of(launches_per_run, &watched, &unwatched).context("no run was measured")
-    }
-
-    /// How many rounds take about this long here.
-    fn rounds_for(&mut self, seconds: f64) -> anyhow::Result<u32> {
-        let trial = self.launch_heavy_run(SLOWDOWN_TRIAL_ROUNDS)?;
-        let rounds = f64::from(SLOWDOWN_TRIAL_ROUNDS) * seconds / trial.kernels_s;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-        Ok(rounds.clamp(50.0, 20_000.0) as u32)
-    }
-
-    /// What a tenant needs when launching is most of the work.
-    fn launch_heavy_run(&mut self, rounds: u32) -> anyhow::Result<RunTimes> {
+        (self.say)(&format!("slowdown: a tenant that only launches, {SLOWDOWN_PAIRS} times watched and not"));
         self.launched += 1;
-        let (size, rounds, streams) = (SLOWDOWN_SIZE.to_string(), rounds.to_string(), SLOWDOWN_STREAMS.to_string());
-        let args = ["load", "--size", &size, "--repeats", &rounds, "--streams", &streams];
+        let (size, streams) = (SLOWDOWN_SIZE.to_string(), SLOWDOWN_STREAMS.to_string());
+        let args = ["load", "--size", &size, "--repeats", "forever", "--streams", &streams];
         let name = format!("t{}", self.launched);
         let launch = Launch { name, owner: None, args: args.into_iter().map(str::to_owned).collect() };
         let tenant = self.stage.launch(&launch)?;
-        let deadline = Instant::now() + PATIENCE;
-        let code = self.stage.wait(&tenant, || Instant::now() > deadline)?;
-        let lines = std::fs::read_to_string(&tenant.lines)?;
-        self.stage.end(&tenant)?;
-        let last = lines.lines().last().context("the workload wrote nothing")?;
-        match serde_json::from_str::<Line>(last)?.event {
-            LoadEvent::Summary(summary) if code == Some(0) => {
-                summary.tasks.first().and_then(RunTimes::of).context("no kernel was measured")
-            }
-            _ => bail!("the workload failed with {code:?}: {last}"),
+        wait_for_rounds(&tenant)?;
+        let window = || {
+            let from = clock::now().0;
+            std::thread::sleep(SLOWDOWN_WINDOW);
+            Window { from, to: clock::now().0 }
+        };
+        let mut pairs = Vec::new();
+        for _ in 0..SLOWDOWN_PAIRS {
+            let unwatched = window();
+            let from = clock::now().0;
+            let daemon = self.daemon(Sources::Events, None)?;
+            let watched = Window { from, ..window() };
+            drop(daemon);
+            pairs.push((unwatched, watched));
         }
+        if let Some(code) = self.stage.exit_code(&tenant)? {
+            bail!("the tenant ended with {code} under way");
+        }
+        let done = rounds_done(&tenant)?;
+        self.stage.end(&tenant)?;
+        Slowdown::of(&pairs, &done, SLOWDOWN_STREAMS).context("the tenant did nothing while it was measured")
     }
+}
+
+/// The tenant has got over its context and first launches.
+fn wait_for_rounds(tenant: &Tenant) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while rounds_done(tenant).map_or(0, |done| done.len()) < 100 {
+        if Instant::now() > deadline {
+            bail!("tenant {} does not get to work", tenant.name());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// When each round of kernels was done. The last line may be half written.
+fn rounds_done(tenant: &Tenant) -> anyhow::Result<Vec<u64>> {
+    let is_done = |line: &Line| matches!(line.event, LoadEvent::Moment { moment: berth_load::Moment::KernelDone, .. });
+    let text = std::fs::read_to_string(&tenant.lines)?;
+    let lines =
+        text.lines().filter(|line| line.contains("kernel_done")).filter_map(|line| serde_json::from_str(line).ok());
+    Ok(lines.filter(is_done).map(|line: Line| line.at.mono_ns).collect())
 }
 
 fn is_destroyed(end: &End) -> bool {

@@ -1,84 +1,97 @@
-//! Whether being watched slows a tenant down, from runs that alternate between watched and not.
+//! Whether being watched slows a tenant down.
+//!
+//! Two runs of one program differ by more than any slowdown worth finding, so one tenant launches kernels all the time
+//! while a daemon comes and goes: windows of time with and without it alternate, and each watched window is compared with
+//! the unwatched one beside it. A watched window begins when the daemon is started, so finding the tenant, attaching to it
+//! and letting go of it are in it.
 
-use berth_load::TaskSummary;
 use serde::Serialize;
 
 use super::quantiles::median;
 
-/// What one run took.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RunTimes {
-    /// All launches and the waits for them.
-    pub kernels_s: f64,
-    /// From the first call to the driver to the last.
-    pub stay_s: f64,
+/// A stretch of time on the monotonic clock, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub from: u64,
+    pub to: u64,
 }
 
 /// Tenants that launch small kernels as fast as they can.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slowdown {
     pub pairs: usize,
-    pub launches_per_run: u32,
-    pub launches: Ratio,
-    pub stay: Ratio,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
-    pub watched_s: f64,
-    pub unwatched_s: f64,
-    /// Of medians; 1 is no slowdown.
+    /// Median rate while unwatched.
+    pub launches_per_second: f64,
+    /// Time per launch, watched over unwatched, median over the pairs; 1 is no slowdown.
     pub watched_over_unwatched: f64,
-    /// The same for two halves of the unwatched runs: what this measurement cannot tell apart.
-    pub noise: f64,
-}
-
-impl RunTimes {
-    /// `None` if the run did not get through.
-    pub fn of(task: &TaskSummary) -> Option<Self> {
-        let phases =
-            [task.context_s, task.alloc_s, task.input_s, task.kernel_s, task.output_s, task.free_s, task.destroy_s];
-        let stay_s = phases.into_iter().sum::<Option<f64>>()?;
-        Some(Self { kernels_s: task.kernel_s?, stay_s })
-    }
+    /// That median lies in here with 95 % confidence.
+    pub low: f64,
+    pub high: f64,
 }
 
 impl Slowdown {
-    /// `None` without runs of both kinds.
-    pub fn of(launches_per_run: u32, watched: &[RunTimes], unwatched: &[RunTimes]) -> Option<Self> {
-        let ratio = |time: fn(&RunTimes) -> f64| {
-            let times = |runs: &[RunTimes]| runs.iter().map(time).collect::<Vec<_>>();
-            Ratio::of(&times(watched), &times(unwatched))
+    /// From pairs of (unwatched, watched) windows and the instants at which rounds of `launches` kernels were done.
+    /// `None` without a pair in which something was done.
+    pub fn of(pairs: &[(Window, Window)], done: &[u64], launches: u32) -> Option<Self> {
+        let rate = |window: &Window| {
+            let rounds = done.iter().filter(|at| (window.from..window.to).contains(at)).count();
+            let seconds = std::time::Duration::from_nanos(window.to - window.from).as_secs_f64();
+            f64::from(u32::try_from(rounds).unwrap_or(u32::MAX)) * f64::from(launches) / seconds
         };
-        let launches = ratio(|run| run.kernels_s)?;
-        let stay = ratio(|run| run.stay_s)?;
-        Some(Self { pairs: watched.len(), launches_per_run, launches, stay })
+        let rates: Vec<(f64, f64)> = pairs.iter().map(|(without, with)| (rate(without), rate(with))).collect();
+        let mut ratios: Vec<f64> = rates
+            .iter()
+            .filter(|(without, with)| *without > 0.0 && *with > 0.0)
+            .map(|(without, with)| without / with)
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let (low, high) = confidence_ranks(ratios.len());
+        Some(Self {
+            pairs: ratios.len(),
+            launches_per_second: median(&rates.iter().map(|(without, _)| *without).collect::<Vec<_>>())?,
+            watched_over_unwatched: median(&ratios)?,
+            low: *ratios.get(low)?,
+            high: *ratios.get(high)?,
+        })
     }
 }
 
-impl Ratio {
-    fn of(watched: &[f64], unwatched: &[f64]) -> Option<Self> {
-        let half = |skip: usize| median(&unwatched.iter().skip(skip).step_by(2).copied().collect::<Vec<_>>());
-        let (watched_s, unwatched_s) = (median(watched)?, median(unwatched)?);
-        let noise = half(0)? / half(1)?;
-        Some(Self { watched_s, unwatched_s, watched_over_unwatched: watched_s / unwatched_s, noise })
-    }
+/// Indices of the sorted values between which the median lies with 95 % confidence, by the sign test's normal
+/// approximation; the extremes where there are too few.
+fn confidence_ranks(count: usize) -> (usize, usize) {
+    let half = 0.98 * f64::sqrt(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most count")]
+    let spread = half.ceil() as usize;
+    let middle = count / 2;
+    (middle.saturating_sub(spread), (middle + spread).min(count.saturating_sub(1)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+
     #[test]
-    fn the_ratio_is_of_medians_and_the_noise_of_the_unwatched_halves() {
-        let ratio = Ratio::of(&[2.0, 2.2, 9.0], &[2.0, 1.0, 2.0, 1.0]).unwrap();
-        assert_eq!((ratio.watched_s, ratio.unwatched_s), (2.2, 1.0));
-        assert_eq!((ratio.watched_over_unwatched, ratio.noise), (2.2, 2.0));
+    fn a_tenant_half_as_fast_while_watched_is_slowed_down_twofold() {
+        let second = |n: u64| Window { from: n * 1_000 * MS, to: (n + 1) * 1_000 * MS };
+        let pairs: Vec<_> = (0..4).map(|n| (second(2 * n), second(2 * n + 1))).collect();
+        let unwatched = (0..4).flat_map(|n| (0..100).map(move |k| (2_000 * n + 10 * k) * MS));
+        let watched = (0..4).flat_map(|n| (0..50).map(move |k| (2_000 * n + 1_000 + 20 * k) * MS));
+        let done: Vec<u64> = unwatched.chain(watched).collect();
+        let slowdown = Slowdown::of(&pairs, &done, 64).unwrap();
+        assert_eq!((slowdown.pairs, slowdown.launches_per_second), (4, 6_400.0));
+        assert_eq!((slowdown.watched_over_unwatched, slowdown.low, slowdown.high), (2.0, 2.0, 2.0));
     }
 
     #[test]
-    fn a_run_that_did_not_get_through_is_not_measured() {
-        let done = TaskSummary { kernel_s: Some(2.0), ..TaskSummary::default() };
-        assert_eq!(RunTimes::of(&done), None);
+    fn nothing_done_is_nothing_measured() {
+        assert_eq!(Slowdown::of(&[(Window { from: 0, to: 1 }, Window { from: 1, to: 2 })], &[], 64), None);
+    }
+
+    #[test]
+    fn more_pairs_give_a_narrower_interval() {
+        assert_eq!(confidence_ranks(4), (0, 3));
+        assert_eq!(confidence_ranks(25), (7, 17));
     }
 }

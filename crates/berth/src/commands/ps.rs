@@ -144,7 +144,7 @@ impl<'a> Shown<'a> {
         let was_wanted = |task: &&EndedTask| task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
         Self {
             tasks: snapshot.tasks.iter().filter(|row| is_wanted(row.gpu_index)).collect(),
-            ended: snapshot.ended.iter().filter(was_wanted).collect(),
+            ended: snapshot.ended.iter().map(AsRef::as_ref).filter(was_wanted).collect(),
         }
     }
 

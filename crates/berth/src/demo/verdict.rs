@@ -1,6 +1,7 @@
 //! What berth saw of each tenant beside what the tenant itself noted.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use berth_load::{Edge, Event, Line, Moment};
 use berth_model::fields::elapsed;
@@ -67,9 +68,9 @@ impl Verdict {
     }
 }
 
-fn row(part: &Played, ended: &[EndedTask]) -> Row {
+fn row(part: &Played, ended: &[Arc<EndedTask>]) -> Row {
     let is_its = |task: &&EndedTask| part.tenant.key().is_none_or(|key: &TenantKey| *key == task.tenant);
-    let stays: Vec<&EndedTask> = ended.iter().filter(is_its).collect();
+    let stays: Vec<&EndedTask> = ended.iter().map(AsRef::as_ref).filter(is_its).collect();
     let mut gpus: Vec<_> = stays.iter().flat_map(|task| &task.gpus).map(ToString::to_string).collect();
     gpus.sort_unstable();
     gpus.dedup();
