@@ -252,7 +252,8 @@ impl Monitor {
     fn sole_core(&self, index: GpuIndex, now: Mono) -> Option<Percent> {
         let gpu = self.gpus.get(&index)?;
         let (tenant, since) = gpu.sole.as_ref()?;
-        let is_alone = self.tenants_on(index).iter().all(|here| *here == tenant);
+        let mut here = self.stays.values().filter(|stay| stay.on_gpus.contains_key(&index));
+        let is_alone = here.all(|stay| stay.facts.tenant == *tenant);
         gpu.core.filter(|_| is_alone && now.since(*since) >= UTILISATION_LAG)
     }
 

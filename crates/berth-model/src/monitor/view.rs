@@ -1,6 +1,6 @@
 //! The monitor as people see it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::stay::Stay;
 use super::{Gpu, Monitor, Naming};
@@ -77,29 +77,30 @@ impl Monitor {
 
     /// One row per tenant and GPU it is listed on; one without a GPU for a tenant the driver does not list yet.
     fn rows(&self, now: &Anchor) -> Vec<TaskRow> {
-        let mut keys = BTreeSet::new();
+        let mut by_tenant: BTreeMap<&TenantKey, Vec<&Stay>> = BTreeMap::new();
         for stay in self.stays.values() {
-            let tenant = &stay.facts.tenant;
-            keys.extend(stay.on_gpus.keys().map(|gpu| (Some(*gpu), tenant)));
-            if stay.on_gpus.is_empty() && stay.is_present() {
-                keys.insert((None, tenant));
+            by_tenant.entry(&stay.facts.tenant).or_default().push(stay);
+        }
+        let mut rows = Vec::new();
+        for (tenant, stays) in by_tenant {
+            let gpus: BTreeSet<GpuIndex> = stays.iter().flat_map(|stay| stay.on_gpus.keys().copied()).collect();
+            rows.extend(gpus.iter().map(|gpu| self.row(tenant, &stays, Some(*gpu), now)));
+            if gpus.is_empty() && stays.iter().any(|stay| stay.is_present()) {
+                rows.push(self.row(tenant, &stays, None, now));
             }
         }
-        let listed: BTreeSet<_> = keys.iter().filter(|(gpu, _)| gpu.is_some()).map(|(_, tenant)| *tenant).collect();
-        keys.retain(|(gpu, tenant)| gpu.is_some() || !listed.contains(tenant));
-        let mut rows: Vec<_> = keys.into_iter().map(|(gpu, tenant)| self.row(tenant, gpu, now)).collect();
         rows.sort_by(|a, b| {
             (a.gpu_index, a.task_started_at, &a.tenant).cmp(&(b.gpu_index, b.task_started_at, &b.tenant))
         });
         rows
     }
 
-    fn row(&self, tenant: &TenantKey, gpu: Option<GpuIndex>, now: &Anchor) -> TaskRow {
+    fn row(&self, tenant: &TenantKey, stays: &[&Stay], gpu: Option<GpuIndex>, now: &Anchor) -> TaskRow {
         let is_here = |stay: &&Stay| match gpu {
             Some(gpu) => stay.on_gpus.contains_key(&gpu),
             None => stay.is_present(),
         };
-        let stays: Vec<&Stay> = self.stays.values().filter(|s| s.facts.tenant == *tenant).filter(is_here).collect();
+        let stays: Vec<&Stay> = stays.iter().copied().filter(is_here).collect();
         let presences = || stays.iter().filter_map(|stay| stay.on_gpus.get(&gpu?));
         let task = self.tasks.get(tenant);
         let container = self.container_of(tenant);

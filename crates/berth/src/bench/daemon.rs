@@ -1,5 +1,6 @@
 //! A daemon in a process of its own, so that what it costs can be told from what the measurement costs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,11 +19,15 @@ pub struct Daemon {
 }
 
 /// What a process has used so far.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Usage {
     at: Instant,
-    cpu: Duration,
+    /// CPU time by thread name; threads of one name are added up.
+    threads: BTreeMap<String, Duration>,
 }
+
+/// Percent of one core, by thread name.
+pub type CpuPct = BTreeMap<String, f64>;
 
 impl Daemon {
     /// Starts a daemon with these settings; files go to `dir`. Returns when it answers.
@@ -58,20 +63,32 @@ impl Daemon {
         Client::new(&self.socket)
     }
 
-    /// CPU time of all its threads, in nanoseconds where the kernel counts them so.
+    /// CPU time of its threads, in nanoseconds. What threads used that have ended since is not in it.
     pub fn usage(&self) -> anyhow::Result<Usage> {
-        let mut nanos = 0;
+        let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat")).context("reading CPU time")?;
-            nanos += text.split_whitespace().next().context("empty schedstat")?.parse::<u64>()?;
+            let thread = thread?.path();
+            // A thread may end between being listed and being read.
+            let (Ok(name), Ok(text)) =
+                (fs::read_to_string(thread.join("comm")), fs::read_to_string(thread.join("schedstat")))
+            else {
+                continue;
+            };
+            let nanos = text.split_whitespace().next().context("empty schedstat")?.parse()?;
+            *threads.entry(name.trim().to_owned()).or_default() += Duration::from_nanos(nanos);
         }
-        Ok(Usage { at: Instant::now(), cpu: Duration::from_nanos(nanos) })
+        Ok(Usage { at: Instant::now(), threads })
     }
 
-    /// Percent of one core used since `earlier`.
-    pub fn cpu_pct_since(&self, earlier: Usage) -> anyhow::Result<f64> {
+    /// Used since `earlier`.
+    pub fn cpu_pct_since(&self, earlier: &Usage) -> anyhow::Result<CpuPct> {
         let now = self.usage()?;
-        Ok(100.0 * now.cpu.saturating_sub(earlier.cpu).as_secs_f64() / (now.at - earlier.at).as_secs_f64())
+        let seconds = (now.at - earlier.at).as_secs_f64();
+        let used = |(name, cpu): (String, Duration)| {
+            let before = earlier.threads.get(&name).copied().unwrap_or_default();
+            (name, 100.0 * cpu.saturating_sub(before).as_secs_f64() / seconds)
+        };
+        Ok(now.threads.into_iter().map(used).collect())
     }
 
     pub fn resident_bytes(&self) -> anyhow::Result<u64> {

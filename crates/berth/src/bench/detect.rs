@@ -235,7 +235,7 @@ impl Bench<'_> {
         let outcome = self.observe(&daemon, containers, self.plan.rounds.min(3))?;
         let start = outcome.row("nvml", "start", What::TaskStarted, |stays| instants(stays, Moment::ContextReady));
         let end = outcome.row("nvml", "end", What::TaskEnded, |stays| ends(stays, is_destroyed));
-        let cpu_pct = daemon.cpu_pct_since(before)?;
+        let cpu_pct = daemon.cpu_pct_since(&before)?.values().sum();
         Ok(CurvePoint { interval_ms, cpu_pct, start_error_ms: start.error_ms, end_error_ms: end.error_ms })
     }
 
@@ -247,9 +247,10 @@ impl Bench<'_> {
             let tenants = (0..containers).map(|_| self.launch(1_000, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
             let before = daemon.usage()?;
             std::thread::sleep(COST_WINDOW);
-            let cpu_pct = daemon.cpu_pct_since(before)?;
+            let by_thread = daemon.cpu_pct_since(&before)?;
+            let cpu_pct = by_thread.values().sum();
             let resident_bytes = Bytes(daemon.resident_bytes()?);
-            costs.push(Cost { sources: sources.name(), containers, cpu_pct, resident_bytes });
+            costs.push(Cost { sources: sources.name(), containers, cpu_pct, by_thread, resident_bytes });
             for tenant in &tenants {
                 self.stage.end(tenant)?;
             }

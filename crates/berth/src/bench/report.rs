@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use berth_model::Bytes;
 use serde::Serialize;
 
+use super::daemon::CpuPct;
 use super::quantiles::Quantiles;
 use super::slowdown::Slowdown;
 
@@ -72,6 +73,7 @@ pub struct Cost {
     pub containers: u32,
     /// Of one core.
     pub cpu_pct: f64,
+    pub by_thread: CpuPct,
     pub resident_bytes: Bytes,
 }
 
@@ -136,13 +138,14 @@ impl Report {
             )?;
         }
         for cost in &self.cost {
+            let mut threads: Vec<_> = cost.by_thread.iter().filter(|(_, pct)| **pct >= 0.05).collect();
+            threads.sort_by(|a, b| b.1.total_cmp(a.1));
+            let threads: Vec<_> = threads.iter().map(|(name, pct)| format!("{name} {pct:.2}")).collect();
+            let (memory, threads) = (cost.resident_bytes.to_string(), threads.join(", "));
             writeln!(
                 out,
-                "{:<8} {:>10} {:>14.2} {:>10}",
-                cost.sources,
-                cost.containers,
-                cost.cpu_pct,
-                cost.resident_bytes.to_string()
+                "{:<8} {:>10} {:>14.2} {memory:>10}   {threads}",
+                cost.sources, cost.containers, cost.cpu_pct
             )?;
         }
         if let Some(slow) = &self.slowdown {
