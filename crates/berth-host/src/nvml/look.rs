@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use berth_model::{Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessKind, Sample};
 
 use crate::clock::{self, BootTicks};
-use crate::procs::Registry;
+use crate::procs::{Holder, Registry};
 
 /// What the MPS control daemon starts; it computes on behalf of its clients.
 const MPS_SERVER: &str = "nvidia-cuda-mps-server";
@@ -52,8 +52,8 @@ pub struct RawProcess {
 ///
 /// A driver may list a dead process's pid for a while: until its contexts are torn down, or for as long as a child keeps
 /// the device open. If the pid is handed out meanwhile, the newcomer must not be taken for the one on the GPU. So a
-/// listing that goes on from look to look stays that of the process it began with; only after a look without it may the
-/// pid mean somebody else.
+/// listing that goes on from look to look stays that of the process it began with, and one that is new right after a
+/// process's end is that process's; only after a look without it may the pid mean somebody else.
 #[derive(Debug, Default)]
 pub struct Listings {
     /// `None`: there was no such process.
@@ -107,20 +107,16 @@ impl Listings {
         self.forget_missing(gpu, listed);
         let named = listed.iter().filter_map(|raw| {
             // Not announced before it is known to be the one: a newcomer is often not yet in its own cgroup.
-            let process = registry.identify(raw.pid);
-            let is_it = self.is_meant(gpu, raw.pid, process, look_began);
-            is_it.then(|| name(raw, process?, registry))?
+            let holder = registry.holder(raw.pid);
+            let is_it = self.is_meant(gpu, raw.pid, holder, look_began);
+            is_it.then(|| name(raw, holder.now?, registry))?
         });
         named.collect()
     }
 
-    fn is_meant(&mut self, gpu: GpuIndex, pid: u32, process: Option<ProcKey>, look_began: BootTicks) -> bool {
-        let is_new = process.is_some_and(|process| !was_there(process, look_began));
-        if is_new {
-            return false;
-        }
-        let first = *self.first.entry((gpu, pid)).or_insert(process);
-        process.is_some() && first == process
+    fn is_meant(&mut self, gpu: GpuIndex, pid: u32, holder: Holder, look_began: BootTicks) -> bool {
+        let first = *self.first.entry((gpu, pid)).or_insert(holder.before.or(holder.now));
+        holder.now.is_some_and(|now| was_there(now, look_began) && first == Some(now))
     }
 
     fn forget_missing(&mut self, gpu: GpuIndex, listed: &[RawProcess]) {
@@ -160,28 +156,43 @@ mod tests {
         assert!(!was_there(born(250), BootTicks(100)));
     }
 
+    const PID: u32 = 7;
+    const LOOK: BootTicks = BootTicks(1_000);
+
+    fn life(start_ticks: u64) -> Option<ProcKey> {
+        Some(ProcKey { pid: PID, start_ticks })
+    }
+
     #[test]
     fn a_listing_that_goes_on_stays_that_of_the_process_it_began_with() {
-        let (gpu, pid, look) = (GpuIndex(0), 7, BootTicks(1_000));
-        let raw = [RawProcess { pid, kind: ProcessKind::Compute, memory: None, core: None }];
-        let life = |start_ticks| Some(ProcKey { pid, start_ticks });
+        let raw = [RawProcess { pid: PID, kind: ProcessKind::Compute, memory: None, core: None }];
         let mut listings = Listings::default();
-        assert!(listings.is_meant(gpu, pid, life(10), look));
-        assert!(!listings.is_meant(gpu, pid, None, look), "it has died");
-        assert!(!listings.is_meant(gpu, pid, life(20), look), "a newcomer has its pid");
-        assert!(listings.is_meant(GpuIndex(1), pid, life(20), look), "on another GPU nobody had it");
-        listings.forget_missing(gpu, &raw);
-        assert!(!listings.is_meant(gpu, pid, life(20), look), "it is listed still");
-        listings.forget_missing(gpu, &[]);
-        assert!(listings.is_meant(gpu, pid, life(20), look), "a look without it has ended the old listing");
+        let is_meant = |listings: &mut Listings, gpu, now| {
+            listings.is_meant(GpuIndex(gpu), PID, Holder { now, before: None }, LOOK)
+        };
+        assert!(is_meant(&mut listings, 0, life(10)));
+        assert!(!is_meant(&mut listings, 0, None), "it has died");
+        assert!(!is_meant(&mut listings, 0, life(20)), "a newcomer has its pid");
+        assert!(is_meant(&mut listings, 1, life(20)), "on another GPU nobody had it");
+        listings.forget_missing(GpuIndex(0), &raw);
+        assert!(!is_meant(&mut listings, 0, life(20)), "it is listed still");
+        listings.forget_missing(GpuIndex(0), &[]);
+        assert!(is_meant(&mut listings, 0, life(20)), "a look without it has ended the old listing");
+    }
+
+    #[test]
+    fn a_listing_found_right_after_an_end_is_that_of_the_dead_even_if_no_look_saw_it_alive() {
+        let mut listings = Listings::default();
+        let swapped = Holder { now: life(20), before: life(10) };
+        assert!(!listings.is_meant(GpuIndex(0), PID, swapped, LOOK));
+        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK));
     }
 
     #[test]
     fn a_listing_that_began_with_nobody_is_never_somebody_s() {
         let mut listings = Listings::default();
-        assert!(!listings.is_meant(GpuIndex(0), 7, None, BootTicks(1_000)));
-        let newcomer = Some(ProcKey { pid: 7, start_ticks: 20 });
-        assert!(!listings.is_meant(GpuIndex(0), 7, newcomer, BootTicks(1_000)));
+        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: None, before: None }, LOOK));
+        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK));
     }
 
     #[test]

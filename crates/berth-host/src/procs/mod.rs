@@ -21,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use berth_model::{Event, Mono, ProcKey, ProcessFacts};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +32,8 @@ use users::Users;
 use watch::{Token, Watch};
 
 const PASSWD: &str = "/etc/passwd";
+/// How long the holder of a pid is remembered after its end: no driver that is well takes longer to tear down contexts.
+const REMEMBER: Duration = Duration::from_secs(3);
 
 /// The processes that sources have named. Clones share one registry; the watch ends with the last of them.
 #[derive(Debug, Clone)]
@@ -52,6 +55,8 @@ struct Shared {
 struct Known {
     by_token: HashMap<Token, Entry>,
     by_pid: HashMap<u32, Token>,
+    /// Who had a pid last, and until when; only of late.
+    ended: HashMap<u32, (ProcKey, Mono)>,
     next_token: Token,
     users: Users,
 }
@@ -60,6 +65,14 @@ struct Known {
 struct Entry {
     facts: Arc<ProcessFacts>,
     pidfd: OwnedFd,
+}
+
+/// Who has a pid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    pub now: Option<ProcKey>,
+    /// Who was announced and had it until a moment ago, if nobody was announced since.
+    pub before: Option<ProcKey>,
 }
 
 // === impl Registry ===
@@ -74,6 +87,7 @@ impl Registry {
         let known = Known {
             by_token: HashMap::new(),
             by_pid: HashMap::new(),
+            ended: HashMap::new(),
             next_token: watch::FIRST_TOKEN,
             users: Users::new(PASSWD),
         };
@@ -89,16 +103,18 @@ impl Registry {
         self.facts(pid).map(|facts| facts.process)
     }
 
-    /// As [`Registry::resolve`], but announces nothing: for a process that may turn out not to be the one looked for.
-    pub fn identify(&self, pid: u32) -> Option<ProcKey> {
+    /// Who has this pid, without announcing anybody: it may turn out not to be the one looked for.
+    pub fn holder(&self, pid: u32) -> Holder {
         let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.by_pid.get(&pid).and_then(|token| known.by_token.get(token));
-        if let Some(entry) = entry.filter(|entry| is_alive(&entry.pidfd)) {
-            return Some(entry.facts.process);
+        let of_late = |ended_at: Mono| crate::clock::now().since(ended_at) < REMEMBER;
+        let ended = || known.ended.get(&pid).filter(|(_, at)| of_late(*at)).map(|(process, _)| *process);
+        match entry {
+            Some(entry) if is_alive(&entry.pidfd) => Holder { now: Some(entry.facts.process), before: None },
+            // Dead, though nobody has taken note yet.
+            Some(entry) => Holder { now: self.shared.identify(pid), before: Some(entry.facts.process) },
+            None => Holder { now: self.shared.identify(pid), before: ended() },
         }
-        let pidfd = open(pid).ok()??;
-        let process = read::key(&self.shared.proc_root, pid).ok()?;
-        is_alive(&pidfd).then_some(process)
     }
 
     /// As [`Registry::resolve`], with all that is known. Facts are those of the first look: a later exec or move to
@@ -118,6 +134,12 @@ impl Registry {
 // === impl Shared ===
 
 impl Shared {
+    fn identify(&self, pid: u32) -> Option<ProcKey> {
+        let pidfd = open(pid).ok()??;
+        let process = read::key(&self.proc_root, pid).ok()?;
+        is_alive(&pidfd).then_some(process)
+    }
+
     /// A process not known yet: read it, announce it, watch it.
     fn admit(&self, known: &mut Known, pid: u32) -> Option<Arc<ProcessFacts>> {
         let pidfd = match open(pid) {
@@ -157,6 +179,8 @@ impl Shared {
         if known.by_pid.get(&process.pid) == Some(&token) {
             known.by_pid.remove(&process.pid);
         }
+        known.ended.retain(|_, (_, ended_at)| at.since(*ended_at) < REMEMBER);
+        known.ended.insert(process.pid, (process, at));
         let _ = self.event_tx.send(Event::ProcessExited { process, at });
     }
 

@@ -50,17 +50,19 @@ fn an_exit_is_told_at_once_even_while_nobody_reaps_the_process() {
 }
 
 #[test]
-fn a_process_is_identified_without_being_announced() {
+fn the_holder_of_a_pid_is_told_without_being_announced_and_remembered_after_its_end() {
     let (registry, event_rx) = registry();
     let mut child = sleeper();
-    let key = registry.identify(child.id()).unwrap();
+    let pid = child.id();
+    let Holder { now: Some(key), before: None } = registry.holder(pid) else { panic!("{:?}", registry.holder(pid)) };
     assert!(event_rx.try_recv().is_err(), "it was announced");
-    assert_eq!(registry.resolve(child.id()), Some(key));
-    assert_eq!(registry.identify(child.id()), Some(key));
+    assert_eq!(registry.resolve(pid), Some(key));
+    assert_eq!(registry.holder(pid), Holder { now: Some(key), before: None });
     child.kill().unwrap();
-    eventually("a zombie is nobody", || registry.identify(child.id()).is_none());
+    let gone = Holder { now: None, before: Some(key) };
+    eventually("a zombie holds nothing", || registry.holder(pid) == gone);
     child.wait().unwrap();
-    assert_eq!(registry.identify(child.id()), None);
+    eventually("the end is noted", || registry.resolve(pid).is_none() && registry.holder(pid) == gone);
 }
 
 #[test]
