@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use berth_load::{Edge, Event, Moment, Phase};
+use berth_model::ProcessKind;
 use berth_sim::Profile;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -141,5 +142,19 @@ fn processes_of_one_tenant_are_one_row_per_gpu_with_their_memory_together() {
     assert_eq!(
         shown,
         [(&json!(0), &json!(pids), &rows[0]["task_id"]), (&json!(1), &json!([other.pid()]), &rows[0]["task_id"]),]
+    );
+}
+
+#[test]
+fn clients_of_mps_are_shown_as_such() {
+    let host = Host::start_with(&["--mps"]);
+    let daemon = host.daemon();
+    let tenants = [host.tenant("one", &["hold"]), host.tenant("two", &["hold"])];
+    for tenant in &tenants {
+        let row = daemon.sees(&tenant.key());
+        assert_eq!((row.process_kinds, row.pids), (vec![ProcessKind::MpsClient], vec![tenant.pid()]));
+    }
+    assert!(
+        daemon.ps().iter().all(|row| row["process_kinds"] == json!(["mps-client"]) && row["gpu_core_pct"].is_null())
     );
 }

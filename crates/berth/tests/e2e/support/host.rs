@@ -25,8 +25,13 @@ pub struct Host {
 
 impl Host {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With further options for the simulator.
+    pub fn start_with(options: &[&str]) -> Self {
         let mut host = Self::bare();
-        host.start_sim();
+        host.start_sim_with(options);
         host
     }
 
@@ -39,12 +44,16 @@ impl Host {
     }
 
     pub fn start_sim(&mut self) {
+        self.start_sim_with(&[]);
+    }
+
+    fn start_sim_with(&mut self, options: &[&str]) {
         if let Err(error) = find_libraries() {
             panic!("{error}; `cargo build --workspace` makes them");
         }
         let mut command = Command::new(BERTH);
         command.args(["sim", "serve", "--profile", "h200", "--gpus", "2", "--until-stdin-closes", "--dir"]);
-        command.arg(self.sim_dir()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.log("sim"));
+        command.arg(self.sim_dir()).args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.log("sim"));
         let mut sim = Running::start(&mut command);
         // Printed when everything is in place.
         assert!(sim.first_line().contains("2 x NVIDIA H200"), "the simulator does not start");
