@@ -3,7 +3,7 @@
 //! `CLOCK_MONOTONIC` is what eBPF's `ktime_get_ns`, workloads and the daemon share on one host, so instants from all
 //! of them compare directly. It stands still while the machine sleeps.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use berth_model::{Anchor, Mono};
 use jiff::Timestamp;
@@ -30,6 +30,11 @@ pub fn boot_ticks() -> BootTicks {
 pub fn at_boot_ticks(ticks: BootTicks) -> Mono {
     let slept = nanos(clock_gettime(ClockId::Boottime)).saturating_sub(now().0);
     Mono(ticks.0.saturating_mul(NANOS_PER_TICK).saturating_sub(slept))
+}
+
+/// CPU time the calling thread has used.
+pub fn thread_cpu() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
 /// Both clocks at one instant, as near as two readings can be.

@@ -60,8 +60,10 @@ pub struct GpuInfo {
 pub struct Sample {
     /// When the look began: what happened later is not in it.
     pub at: Mono,
-    /// How long it took: what looking costs.
+    /// How long it took; the driver may keep one waiting.
     pub took: Duration,
+    /// CPU time it took: what looking costs.
+    pub cpu: Duration,
     pub gpus: Vec<GpuSample>,
 }
 

@@ -1,6 +1,7 @@
 //! One look at the GPUs: first with the driver's bare pids, then with processes that cannot be mistaken.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use berth_model::{Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessKind, Sample};
 
@@ -17,6 +18,8 @@ pub struct Look {
     pub at: Mono,
     /// The same instant, on the clock that process start times are counted by.
     pub at_ticks: BootTicks,
+    /// CPU time of the looking thread, then.
+    pub at_cpu: Duration,
     pub gpus: Vec<GpuLook>,
 }
 
@@ -63,10 +66,10 @@ pub struct Listings {
 impl Look {
     /// A look that begins now and has seen nothing yet.
     pub fn begin() -> Self {
-        Self { at: clock::now(), at_ticks: clock::boot_ticks(), gpus: Vec::new() }
+        Self { at: clock::now(), at_ticks: clock::boot_ticks(), at_cpu: clock::thread_cpu(), gpus: Vec::new() }
     }
 
-    /// Names the processes. One that has ended since is left out, and so is a newcomer that got its pid. `listings` is
+    /// Names the processes, on the thread that looked. One that has ended since is left out, and so is a newcomer that got its pid. `listings` is
     /// the same from look to look.
     pub fn resolve(self, registry: &Registry, listings: &mut Listings) -> Sample {
         let began = self.at_ticks;
@@ -90,7 +93,8 @@ impl Look {
             },
         });
         let gpus = gpus.collect();
-        Sample { at: self.at, took: clock::now().since(self.at), gpus }
+        let cpu = clock::thread_cpu().saturating_sub(self.at_cpu);
+        Sample { at: self.at, took: clock::now().since(self.at), cpu, gpus }
     }
 }
 

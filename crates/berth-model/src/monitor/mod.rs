@@ -178,7 +178,7 @@ impl Monitor {
 
     fn sample(&mut self, sample: &Sample) -> Vec<Change> {
         self.counters.samples += 1;
-        self.pace.looked(sample.at, sample.took);
+        self.pace.looked(sample.at + sample.took, sample.at, sample.cpu);
         let mut changes = Vec::new();
         let last_listed: BTreeMap<_, _> = self.stays.iter().map(|(key, stay)| (*key, stay.last_listed())).collect();
         for gpu in &sample.gpus {

@@ -16,7 +16,7 @@ use crate::time::Mono;
 
 /// From an event to the look that shows what became of it: time for a newcomer's first allocations, and for more events.
 const SOON: Duration = Duration::from_millis(100);
-/// After a look that took a while, the next comes no sooner than this many times that while later.
+/// After a look that cost CPU time, the next comes no sooner than this many times that time later.
 const COST_SHARE: u32 = 100;
 /// Fast time rumours may use at once.
 const RUMOUR_BUDGET: Duration = Duration::from_secs(3);
@@ -38,7 +38,8 @@ pub(super) struct Pace {
 #[derive(Debug, Clone, Copy)]
 struct LastLook {
     ended: Mono,
-    took: Duration,
+    /// CPU time it cost.
+    cpu: Duration,
 }
 
 impl Pace {
@@ -74,11 +75,11 @@ impl Pace {
     }
 
     /// A look that began at `at` is in. Events that had not had their time by then are due another.
-    pub fn looked(&mut self, at: Mono, took: Duration) {
+    pub fn looked(&mut self, ended: Mono, at: Mono, cpu: Duration) {
         if self.due.is_some_and(|due| due <= at) {
             self.due = Some(self.last_event + SOON).filter(|due| *due > at);
         }
-        self.last_look = Some(LastLook { ended: at + took, took });
+        self.last_look = Some(LastLook { ended, cpu });
     }
 
     /// From the end of the last look until the next.
@@ -90,7 +91,7 @@ impl Pace {
             false => self.intervals.interval,
         };
         let due = self.due.map_or(Duration::MAX, |due| due.since(last.ended));
-        interval.get().min(due).max(last.took * COST_SHARE)
+        interval.get().min(due).max(last.cpu * COST_SHARE)
     }
 }
 
@@ -109,7 +110,7 @@ mod tests {
     /// Has looked at zero, for no time.
     fn pace() -> Pace {
         let mut pace = Pace::new(Intervals::default());
-        pace.looked(at(0), Duration::ZERO);
+        pace.looked(at(0), at(0), Duration::ZERO);
         pace
     }
 
@@ -130,9 +131,9 @@ mod tests {
             pace.event(at(millis));
         }
         assert_eq!(pace.next_look(at(100), true), ms(110));
-        pace.looked(at(110), Duration::ZERO);
+        pace.looked(at(110), at(110), Duration::ZERO);
         assert_eq!(pace.next_look(at(111), true), ms(89), "the last ones have not had their time");
-        pace.looked(at(199), Duration::ZERO);
+        pace.looked(at(199), at(199), Duration::ZERO);
         assert_eq!(pace.next_look(at(200), true), ms(500));
     }
 
@@ -140,7 +141,7 @@ mod tests {
     fn an_event_right_before_a_look_is_looked_at_again_when_it_has_had_its_time() {
         let mut pace = pace();
         pace.event(at(400));
-        pace.looked(at(401), Duration::ZERO);
+        pace.looked(at(401), at(401), Duration::ZERO);
         assert_eq!(pace.next_look(at(402), true), ms(99));
     }
 
@@ -148,7 +149,7 @@ mod tests {
     fn dear_looks_are_rare() {
         let mut pace = pace();
         pace.rumour(at(1));
-        pace.looked(at(1), Duration::from_micros(315));
+        pace.looked(at(1), at(1), Duration::from_micros(315));
         assert_eq!(pace.next_look(at(2), false), Duration::from_micros(31_500));
     }
 

@@ -94,7 +94,12 @@ impl Host {
             };
             GpuSample { index: GpuIndex(gpu), reading }
         });
-        self.apply(Event::Sample(Sample { at: at(millis), took: Duration::ZERO, gpus: gpus.into() }));
+        self.apply(Event::Sample(Sample {
+            at: at(millis),
+            took: Duration::ZERO,
+            cpu: Duration::ZERO,
+            gpus: gpus.into(),
+        }));
     }
 
     fn snapshot(&mut self, millis: u64) -> Snapshot {
@@ -308,7 +313,7 @@ fn a_list_that_could_not_be_read_ends_nothing() {
     host.look(100, &[(process(7), 0, 500)]);
     let reading = GpuReading::Ok { memory_used: None, core: None, processes: None };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
-    host.apply(Event::Sample(Sample { at: at(200), took: Duration::ZERO, gpus }));
+    host.apply(Event::Sample(Sample { at: at(200), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     assert_eq!(host.ended_ms(), [0u64; 0]);
     assert_eq!(host.snapshot(210).tasks.len(), 1);
 }
@@ -321,7 +326,7 @@ fn a_gpu_that_vanishes_is_told_once_and_its_tenants_are_shown_lost() {
     for millis in [200, 300] {
         let reading = GpuReading::Lost { reason: "GPU is lost".into() };
         let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
-        host.apply(Event::Sample(Sample { at: at(millis), took: Duration::ZERO, gpus }));
+        host.apply(Event::Sample(Sample { at: at(millis), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     }
     let snapshot = host.snapshot(310);
     assert_eq!(snapshot.tasks[0].state, TaskState::Lost);
