@@ -55,12 +55,14 @@ pub struct RawProcess {
 ///
 /// A driver may list a dead process's pid for a while: until its contexts are torn down, or for as long as a child keeps
 /// the device open. If the pid is handed out meanwhile, the newcomer must not be taken for the one on the GPU. So a
-/// listing that goes on from look to look stays that of the process it began with, and one that is new right after a
-/// process's end is that process's; only after a look without it may the pid mean somebody else.
+/// listing that goes on from look to look stays that of the process it began with, and one found by the first look after
+/// a process's end is that process's; only after a look without it may the pid mean somebody else.
 #[derive(Debug, Default)]
 pub struct Listings {
     /// `None`: there was no such process.
     first: HashMap<(GpuIndex, u32), Option<ProcKey>>,
+    /// When the look that last read the list began.
+    read_at: HashMap<GpuIndex, Mono>,
 }
 
 impl Look {
@@ -72,7 +74,7 @@ impl Look {
     /// Names the processes, on the thread that looked. One that has ended since is left out, and so is a newcomer that got its pid. `listings` is
     /// the same from look to look.
     pub fn resolve(self, registry: &Registry, listings: &mut Listings) -> Sample {
-        let began = self.at_ticks;
+        let (at, began) = (self.at, self.at_ticks);
         let gpus = self.gpus.into_iter().map(|gpu| GpuSample {
             index: gpu.index,
             reading: match gpu.reading {
@@ -82,7 +84,11 @@ impl Look {
                 }
                 RawReading::Ok { memory_used, core, processes } => {
                     let processes = match processes {
-                        Ok(listed) => Some(listings.name(gpu.index, &listed, began, registry)),
+                        Ok(listed) => {
+                            let named = listings.name(gpu.index, &listed, began, registry);
+                            listings.read_at.insert(gpu.index, at);
+                            Some(named)
+                        }
                         Err(reason) => {
                             tracing::debug!(gpu = gpu.index.0, reason, "no process list this time");
                             None
@@ -119,7 +125,10 @@ impl Listings {
     }
 
     fn is_meant(&mut self, gpu: GpuIndex, pid: u32, holder: Holder, look_began: BootTicks) -> bool {
-        let first = *self.first.entry((gpu, pid)).or_insert(holder.before.or(holder.now));
+        let read_at = self.read_at.get(&gpu);
+        let is_unseen = |ended: Mono| read_at.is_none_or(|read_at| ended >= *read_at);
+        let before = holder.before.filter(|(_, ended)| is_unseen(*ended)).map(|(process, _)| process);
+        let first = *self.first.entry((gpu, pid)).or_insert(before.or(holder.now));
         holder.now.is_some_and(|now| was_there(now, look_began) && first == Some(now))
     }
 
@@ -186,10 +195,12 @@ mod tests {
 
     #[test]
     fn a_listing_found_right_after_an_end_is_that_of_the_dead_even_if_no_look_saw_it_alive() {
-        let mut listings = Listings::default();
-        let swapped = Holder { now: life(20), before: life(10) };
-        assert!(!listings.is_meant(GpuIndex(0), PID, swapped, LOOK));
-        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK));
+        let mut listings = Listings { read_at: HashMap::from([(GpuIndex(0), Mono(500))]), ..Listings::default() };
+        let swapped_at = |ended| Holder { now: life(20), before: life(10).map(|process| (process, Mono(ended))) };
+        assert!(!listings.is_meant(GpuIndex(0), PID, swapped_at(501), LOOK));
+        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK), "it goes on");
+        listings.forget_missing(GpuIndex(0), &[]);
+        assert!(listings.is_meant(GpuIndex(0), PID, swapped_at(499), LOOK), "a look since the end did not list it");
     }
 
     #[test]

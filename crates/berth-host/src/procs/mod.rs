@@ -32,8 +32,8 @@ use users::Users;
 use watch::{Token, Watch};
 
 const PASSWD: &str = "/etc/passwd";
-/// How long the holder of a pid is remembered after its end: no driver that is well takes longer to tear down contexts.
-const REMEMBER: Duration = Duration::from_secs(3);
+/// How long the holder of a pid is remembered after its end, at least: longer than from one look to the next.
+const REMEMBER: Duration = Duration::from_secs(10);
 
 /// The processes that sources have named. Clones share one registry; the watch ends with the last of them.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ struct Shared {
 struct Known {
     by_token: HashMap<Token, Entry>,
     by_pid: HashMap<u32, Token>,
-    /// Who had a pid last, and until when; only of late.
+    /// Who had a pid last, and until when. Of late, and no more than that until others end.
     ended: HashMap<u32, (ProcKey, Mono)>,
     next_token: Token,
     users: Users,
@@ -71,8 +71,8 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     pub now: Option<ProcKey>,
-    /// Who was announced and had it until a moment ago, if nobody was announced since.
-    pub before: Option<ProcKey>,
+    /// Who was announced, had it until lately, and until when; `None` if somebody was announced since.
+    pub before: Option<(ProcKey, Mono)>,
 }
 
 // === impl Registry ===
@@ -107,13 +107,14 @@ impl Registry {
     pub fn holder(&self, pid: u32) -> Holder {
         let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.by_pid.get(&pid).and_then(|token| known.by_token.get(token));
-        let of_late = |ended_at: Mono| crate::clock::now().since(ended_at) < REMEMBER;
-        let ended = || known.ended.get(&pid).filter(|(_, at)| of_late(*at)).map(|(process, _)| *process);
         match entry {
             Some(entry) if is_alive(&entry.pidfd) => Holder { now: Some(entry.facts.process), before: None },
             // Dead, though nobody has taken note yet.
-            Some(entry) => Holder { now: self.shared.identify(pid), before: Some(entry.facts.process) },
-            None => Holder { now: self.shared.identify(pid), before: ended() },
+            Some(entry) => {
+                let before = Some((entry.facts.process, crate::clock::now()));
+                Holder { now: self.shared.identify(pid), before }
+            }
+            None => Holder { now: self.shared.identify(pid), before: known.ended.get(&pid).copied() },
         }
     }
 
