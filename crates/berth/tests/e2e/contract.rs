@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use berth_load::{Edge, Event, Moment, Phase};
+use berth_load::{Edge, Event, Moment};
 use berth_model::ProcessKind;
 use berth_sim::Profile;
 use jiff::Timestamp;
@@ -36,9 +36,7 @@ fn context_bytes() -> u64 {
 
 /// A tenant with 3 GiB on the second GPU.
 fn holder(host: &Host) -> Tenant {
-    let tenant = host.tenant("holder", &["hold", "--alloc-bytes", "3GiB", "--device", "1"]);
-    tenant.reaches(Phase::Hold);
-    tenant
+    host.holder("holder", &["--alloc-bytes", "3GiB", "--device", "1"])
 }
 
 /// What must be true of the holder's row, whoever looked.
@@ -94,7 +92,7 @@ fn a_core_figure_is_of_the_tenant_that_computes_and_not_of_the_one_that_waits() 
     let host = Host::start();
     let daemon = host.daemon();
     let busy = host.tenant("busy", &["--size", "4096", "--repeats", "forever"]);
-    let quiet = host.tenant("quiet", &["hold", "--device", "1"]);
+    let quiet = host.holder("quiet", &["--device", "1"]);
     until("both figures", || {
         let rows = daemon.ps();
         let of = |tenant: &Tenant| rows.iter().find(|row| row["container_name"] == tenant.cgroup.path()).cloned();
@@ -149,7 +147,7 @@ fn processes_of_one_tenant_are_one_row_per_gpu_with_their_memory_together() {
 fn clients_of_mps_are_shown_as_such() {
     let host = Host::start_with(&["--mps"]);
     let daemon = host.daemon();
-    let tenants = [host.tenant("one", &["hold"]), host.tenant("two", &["hold"])];
+    let tenants = [host.holder("one", &[]), host.holder("two", &[])];
     for tenant in &tenants {
         let row = daemon.sees(&tenant.key());
         assert_eq!((row.process_kinds, row.pids), (vec![ProcessKind::MpsClient], vec![tenant.pid()]));

@@ -30,7 +30,7 @@ fn a_gpu_that_vanishes_is_told_and_the_other_goes_on() {
     let host = Host::start();
     let mut daemon = host.daemon();
     let events = daemon.events();
-    let (unlucky, lucky) = (host.tenant("unlucky", &["hold"]), host.tenant("lucky", &["hold", "--device", "1"]));
+    let (unlucky, lucky) = (host.holder("unlucky", &[]), host.holder("lucky", &["--device", "1"]));
     daemon.sees(&unlucky.key());
     daemon.sees(&lucky.key());
 
@@ -45,7 +45,7 @@ fn a_gpu_that_vanishes_is_told_and_the_other_goes_on() {
     assert_eq!(daemon.sees(&lucky.key()).state, TaskState::Loaded);
 
     // To CUDA the GPU that is left is now the first; to the driver, and so to berth, it is still the second.
-    let late = host.tenant("late", &["hold", "--device", "0"]);
+    let late = host.holder("late", &["--device", "0"]);
     assert_eq!(daemon.sees(&late.key()).gpu_index.map(|gpu| gpu.0), Some(1));
     stays_lost(&daemon, &unlucky);
     drop(unlucky);
@@ -59,8 +59,7 @@ fn a_gpu_that_vanishes_is_told_and_the_other_goes_on() {
 fn lists_and_figures_that_cannot_be_read_leave_what_is_known() {
     let host = Host::start();
     let mut daemon = host.daemon();
-    let tenant = host.tenant("tenant", &["hold"]);
-    tenant.reaches(Phase::Hold);
+    let tenant = host.holder("tenant", &[]);
     daemon.sees(&tenant.key());
     for area in ["process-list", "memory", "utilisation", "process-utilisation"] {
         host.fault(&["nvml", area, "999"]);
@@ -81,8 +80,7 @@ fn without_permission_tenants_are_seen_and_their_memory_is_unknown() {
     let host = Host::start();
     let daemon = host.daemon();
     host.fault(&["no-permission"]);
-    let tenant = host.tenant("private", &["hold"]);
-    tenant.reaches(Phase::Hold);
+    let tenant = host.holder("private", &[]);
     daemon.row_where(&tenant.key(), |row| row.gpu_index.is_some());
     let rows = daemon.ps();
     assert_eq!((rows.len(), &rows[0]["gpu_memory_bytes"]), (1, &serde_json::Value::Null), "{rows:?}");
@@ -111,7 +109,7 @@ fn a_driver_that_refuses_to_start_is_told_with_its_words() {
 fn a_driver_that_dies_is_told_and_the_next_one_is_found() {
     let mut host = Host::start();
     let mut daemon = host.daemon();
-    let tenant = host.tenant("orphan", &["hold"]);
+    let tenant = host.holder("orphan", &[]);
     daemon.sees(&tenant.key());
 
     host.kill_sim();
@@ -135,7 +133,7 @@ fn a_driver_that_dies_is_told_and_the_next_one_is_found() {
     }
     newcomer.source(Source::Nvml, |status| *status == SourceStatus::Up);
     daemon.sees_nothing_of(&tenant.key());
-    let next = host.tenant("next", &["hold"]);
+    let next = host.holder("next", &[]);
     daemon.sees(&next.key());
     newcomer.sees(&next.key());
     assert!(daemon.is_running());

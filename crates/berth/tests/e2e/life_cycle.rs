@@ -33,11 +33,10 @@ impl Cast {
         let mut cast = Self {
             twice: host.tenant("twice", &["hold", "--hold", "2s", "--tasks", "2", "--task-gap", "2s"]),
             leaver: host.tenant("leaver", &["hold", "--hold", "2s", "--fail-at", "free", "--fail-how", "exit"]),
-            killed: host.tenant("killed", &["hold"]),
+            killed: host.holder("killed", &[]),
             aborted: host.tenant("aborted", &["--hold", "2s", "--fail-at", "kernel", "--fail-how", "abort"]),
             greedy: host.tenant("greedy", &["hold", "--alloc-bytes", "200GiB"]),
         };
-        cast.killed.reaches(Phase::Hold);
         daemon.sees(&cast.killed.key());
         cast.killed.kill();
         let codes = [&mut cast.killed, &mut cast.twice, &mut cast.leaver, &mut cast.aborted, &mut cast.greedy];
@@ -162,8 +161,7 @@ fn processes_of_a_tenant_are_one_task_until_the_last_is_gone_and_the_next_begins
 #[test]
 fn a_tenant_that_was_there_before_the_daemon_is_dated_by_its_process() {
     let host = Host::start();
-    let tenant = host.tenant("elder", &["hold"]);
-    tenant.reaches(Phase::Hold);
+    let tenant = host.holder("elder", &[]);
     let daemon = host.daemon();
     let row = daemon.sees(&tenant.key());
     assert_eq!(row.task_start_evidence, Some(Evidence::Process));

@@ -14,7 +14,7 @@ fn promtool_has_nothing_to_say_about_a_host_with_tenants_and_a_lost_gpu() {
     };
     let host = Host::start();
     let daemon = host.daemon();
-    let tenants = [host.tenant("a", &["hold"]), host.tenant("b", &["hold", "--device", "1"])];
+    let tenants = [host.holder("a", &[]), host.holder("b", &["--device", "1"])];
     for tenant in &tenants {
         daemon.sees(&tenant.key());
     }

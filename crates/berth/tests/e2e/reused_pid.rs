@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use berth_load::{Edge, Phase};
+use berth_model::settings::Mode;
 use rustix::process::Signal;
 
 use crate::support::{Cgroup, Daemon, Host, Running, Tenant, skip, until};
@@ -81,13 +82,21 @@ fn sleeper(cgroup: &Cgroup) -> (Running, u32) {
     (sleeper, pid)
 }
 
+fn with_probes(host: &Host, mode: Mode) -> Daemon {
+    host.daemon_with("berth", |settings| settings.probes.mode = mode)
+}
+
 #[test]
 fn a_stranger_with_a_dead_tenants_pid_is_not_on_the_gpu() {
-    if !pids_can_be_chosen("a_stranger_with_a_dead_tenants_pid_is_not_on_the_gpu") {
-        return;
+    if pids_can_be_chosen("a_stranger_with_a_dead_tenants_pid_is_not_on_the_gpu") {
+        stranger(Mode::Auto);
+        stranger(Mode::Off);
     }
+}
+
+fn stranger(probes: Mode) {
     let host = Host::start();
-    let daemon = host.daemon();
+    let daemon = with_probes(&host, probes);
     let events = daemon.events();
     let cgroup = Arc::new(Cgroup::make("reborn"));
     let swapped = swap(&host, &daemon, &cgroup, (|| (), || ()), || {
@@ -121,11 +130,15 @@ fn a_pid_swapped_while_the_daemon_was_not_running_is_another_process() {
 
 #[test]
 fn a_newcomer_with_a_dead_tenants_pid_begins_a_task_of_its_own_when_it_comes() {
-    if !pids_can_be_chosen("a_newcomer_with_a_dead_tenants_pid_begins_a_task_of_its_own") {
-        return;
+    if pids_can_be_chosen("a_newcomer_with_a_dead_tenants_pid_begins_a_task_of_its_own") {
+        newcomer(Mode::Auto);
+        newcomer(Mode::Off);
     }
+}
+
+fn newcomer(probes: Mode) {
     let host = Host::start();
-    let daemon = host.daemon();
+    let daemon = with_probes(&host, probes);
     let events = daemon.events();
     let cgroup = Arc::new(Cgroup::make("second-life"));
     let key = cgroup.key();

@@ -31,7 +31,7 @@ fn stops_cleanly(host: &Host, mut daemon: Daemon) {
 #[test]
 fn a_daemon_asked_to_stop_leaves_nothing_and_the_next_one_starts_in_its_place() {
     let host = Host::start();
-    let tenant = host.tenant("lasting", &["hold"]);
+    let tenant = host.holder("lasting", &[]);
     let daemon = host.daemon();
     daemon.sees(&tenant.key());
     let ps = daemon.berth(&["ps"]);
@@ -67,7 +67,7 @@ fn a_daemon_stops_cleanly_while_tenants_come_and_go_and_somebody_listens() {
 fn a_daemon_stops_cleanly_when_its_gpus_are_gone() {
     let mut host = Host::start();
     let daemon = host.daemon();
-    let tenant = host.tenant("orphan", &["hold"]);
+    let tenant = host.holder("orphan", &[]);
     daemon.sees(&tenant.key());
     host.kill_sim();
     stops_cleanly(&host, daemon);

@@ -11,10 +11,9 @@ use crate::support::{BERTH, Host, run, until};
 fn a_reader_of_the_table_sees_the_same_tenants_as_ps() {
     let host = Host::start();
     let daemon = host.daemon();
-    let first = host.tenant("first", &["hold", "--alloc-bytes", "2GiB"]);
-    let second = host.tenant("second", &["hold", "--device", "1"]);
+    let first = host.holder("first", &["--alloc-bytes", "2GiB"]);
+    let second = host.holder("second", &["--device", "1"]);
     for tenant in [&first, &second] {
-        tenant.reaches(berth_load::Phase::Hold);
         daemon.row_where(&tenant.key(), |row| row.gpu_memory_bytes.is_some_and(|bytes| bytes.0 > 1 << 30));
     }
     let mut reader = Reader::open(&daemon.settings.table.path).unwrap();
@@ -44,7 +43,7 @@ fn a_reader_of_the_table_sees_the_same_tenants_as_ps() {
 fn after_a_killed_daemon_the_reader_says_so_and_follows_the_next_one() {
     let host = Host::start();
     let mut daemon = host.daemon();
-    let tenant = host.tenant("steady", &["hold"]);
+    let tenant = host.holder("steady", &[]);
     daemon.sees(&tenant.key());
     let mut reader = Reader::open(&daemon.settings.table.path).unwrap();
     let names = |rows: &[Row]| rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
@@ -70,14 +69,14 @@ fn after_a_killed_daemon_the_reader_says_so_and_follows_the_next_one() {
 fn two_daemons_with_files_of_their_own_see_the_same_and_do_not_disturb_each_other() {
     let host = Host::start();
     let (mut first, second) = (host.daemon_with("first", |_| ()), host.daemon_with("second", |_| ()));
-    let tenant = host.tenant("shared", &["hold"]);
+    let tenant = host.holder("shared", &[]);
     for daemon in [&first, &second] {
         daemon.sees(&tenant.key());
         let rows = Reader::open(&daemon.settings.table.path).unwrap().read().unwrap().rows;
         assert_eq!(rows.len(), 1, "{rows:?}");
     }
     assert_eq!(first.stop(), 0);
-    let late = host.tenant("late", &["hold"]);
+    let late = host.holder("late", &[]);
     second.sees(&late.key());
 }
 
@@ -93,7 +92,7 @@ fn a_second_daemon_on_a_table_in_use_is_refused_and_the_first_keeps_it() {
     let (path, pid) = (first.settings.table.path.display().to_string(), first.pid().to_string());
     assert!(refused.stderr.contains(&path) && refused.stderr.contains(&pid), "who has what: {}", refused.stderr);
     assert!(!settings.api.socket.exists(), "the refused daemon left its socket");
-    let tenant = host.tenant("after", &["hold"]);
+    let tenant = host.holder("after", &[]);
     first.sees(&tenant.key());
     let table = Reader::open(&first.settings.table.path).unwrap().read().unwrap();
     assert_eq!((table.writer_pid, table.freshness), (first.pid(), Freshness::Live));

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use berth_load::Phase;
 use berth_model::Settings;
 use berth_model::settings::Mode;
 use berth_sim::server::find_libraries;
@@ -114,6 +115,13 @@ impl Host {
     /// `berth load` in a cgroup of its own.
     pub fn tenant(&self, name: &str, args: &[&str]) -> Tenant {
         self.tenant_in(&Arc::new(Cgroup::make(name)), args)
+    }
+
+    /// `berth load hold`, when it holds its memory.
+    pub fn holder(&self, name: &str, args: &[&str]) -> Tenant {
+        let tenant = self.tenant(name, &[&["hold"], args].concat());
+        tenant.reaches(Phase::Hold);
+        tenant
     }
 
     pub fn tenant_in(&self, cgroup: &Arc<Cgroup>, args: &[&str]) -> Tenant {
