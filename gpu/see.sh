@@ -5,7 +5,7 @@
 #
 #   look   doctor, the workload verified, three containers as ps and the API show them
 #   real   berth bench detect on the GPU
-#   sim    the same on the simulated one, beside it
+#   sim    detection and cost on the simulated one, beside it
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -45,7 +45,7 @@ real() {
 
 sim() {
     heading "berth bench detect on the simulated H200"
-    berth bench detect --gpu sim --profile h200 --ground docker --save "$out/detect-sim.json"
+    berth bench detect --gpu sim --profile h200 --ground docker --part detection --part cost --save "$out/detect-sim.json"
 }
 
 [ $# -gt 0 ] || set -- look real sim

@@ -7,7 +7,8 @@
 //! - Without probes only looking tells. The ordinary pace finds newcomers; a rumour (some program was started) buys the
 //!   fast pace for a while, out of a budget that refills slowly, so that a host that starts programs all day is not
 //!   watched at the fast pace all day.
-//! - Whatever is wished, looking takes at most about one part in [`COST_SHARE`] of a core.
+//! - Looking faster than at the ordinary pace takes at most about one part in [`COST_SHARE`] of a core. A look can cost
+//!   milliseconds while many contexts come and go.
 
 use std::time::Duration;
 
@@ -85,13 +86,10 @@ impl Pace {
     /// From the end of the last look until the next.
     pub fn next_look(&self, now: Mono, probed: bool) -> Duration {
         let Some(last) = self.last_look else { return Duration::ZERO };
-        let interval = match probed {
-            _ if now < self.fast_until => self.intervals.fast_interval,
-            true => self.intervals.probed_interval,
-            false => self.intervals.interval,
-        };
+        let ordinary = if probed { self.intervals.probed_interval } else { self.intervals.interval };
+        let fast = if now < self.fast_until { self.intervals.fast_interval } else { ordinary };
         let due = self.due.map_or(Duration::MAX, |due| due.since(last.ended));
-        interval.get().min(due).max(last.cpu * COST_SHARE)
+        fast.get().min(due).max(last.cpu * COST_SHARE).min(ordinary.get())
     }
 }
 
@@ -151,6 +149,8 @@ mod tests {
         pace.rumour(at(1));
         pace.looked(at(1), at(1), Duration::from_micros(315));
         assert_eq!(pace.next_look(at(2), false), Duration::from_micros(31_500));
+        pace.looked(at(2), at(2), ms(20));
+        assert_eq!(pace.next_look(at(3), false), ms(100), "but never rarer than ordinary");
     }
 
     #[test]

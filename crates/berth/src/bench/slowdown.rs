@@ -2,7 +2,7 @@
 //!
 //! Two runs of one program differ by more than any slowdown worth finding, so one tenant launches kernels all the time
 //! while a daemon comes and goes: windows of time with and without it alternate, and each watched window is compared with
-//! the unwatched one beside it. A watched window begins when the daemon is started, so finding the tenant, attaching to it
+//! the two unwatched ones beside it. A watched window begins when the daemon is started, so finding the tenant, attaching to it
 //! and letting go of it are in it.
 
 use serde::Serialize;
@@ -30,25 +30,25 @@ pub struct Slowdown {
 }
 
 impl Slowdown {
-    /// From pairs of (unwatched, watched) windows and the instants at which rounds of `launches` kernels were done.
-    /// `None` without a pair in which something was done.
-    pub fn of(pairs: &[(Window, Window)], done: &[u64], launches: u32) -> Option<Self> {
+    /// From windows that alternate, unwatched first and last, and the instants at which rounds of `launches` kernels were
+    /// done. `None` unless something was done in each.
+    pub fn of(windows: &[Window], done: &[u64], launches: u32) -> Option<Self> {
         let rate = |window: &Window| {
             let rounds = done.iter().filter(|at| (window.from..window.to).contains(at)).count();
             let seconds = std::time::Duration::from_nanos(window.to - window.from).as_secs_f64();
             f64::from(u32::try_from(rounds).unwrap_or(u32::MAX)) * f64::from(launches) / seconds
         };
-        let rates: Vec<(f64, f64)> = pairs.iter().map(|(without, with)| (rate(without), rate(with))).collect();
-        let mut ratios: Vec<f64> = rates
-            .iter()
-            .filter(|(without, with)| *without > 0.0 && *with > 0.0)
-            .map(|(without, with)| without / with)
-            .collect();
+        let rates: Vec<f64> = windows.iter().map(rate).collect();
+        if rates.contains(&0.0) {
+            return None;
+        }
+        let triples = rates.windows(3).step_by(2);
+        let mut ratios: Vec<f64> = triples.map(|beside| (beside[0] + beside[2]) / 2.0 / beside[1]).collect();
         ratios.sort_by(f64::total_cmp);
         let (low, high) = confidence_ranks(ratios.len());
         Some(Self {
             pairs: ratios.len(),
-            launches_per_second: median(&rates.iter().map(|(without, _)| *without).collect::<Vec<_>>())?,
+            launches_per_second: median(&rates.into_iter().step_by(2).collect::<Vec<_>>())?,
             watched_over_unwatched: median(&ratios)?,
             low: *ratios.get(low)?,
             high: *ratios.get(high)?,
@@ -74,19 +74,19 @@ mod tests {
 
     #[test]
     fn a_tenant_half_as_fast_while_watched_is_slowed_down_twofold() {
-        let second = |n: u64| Window { from: n * 1_000 * MS, to: (n + 1) * 1_000 * MS };
-        let pairs: Vec<_> = (0..4).map(|n| (second(2 * n), second(2 * n + 1))).collect();
-        let unwatched = (0..4).flat_map(|n| (0..100).map(move |k| (2_000 * n + 10 * k) * MS));
-        let watched = (0..4).flat_map(|n| (0..50).map(move |k| (2_000 * n + 1_000 + 20 * k) * MS));
-        let done: Vec<u64> = unwatched.chain(watched).collect();
-        let slowdown = Slowdown::of(&pairs, &done, 64).unwrap();
+        let windows: Vec<_> = (0..9).map(|n| Window { from: n * 1_000 * MS, to: (n + 1) * 1_000 * MS }).collect();
+        let rounds = |n: u64| if n % 2 == 0 { 100 } else { 50 };
+        let done: Vec<u64> =
+            (0..9).flat_map(|n| (0..rounds(n)).map(move |k| (1_000 * n + 1_000 / rounds(n) * k) * MS)).collect();
+        let slowdown = Slowdown::of(&windows, &done, 64).unwrap();
         assert_eq!((slowdown.pairs, slowdown.launches_per_second), (4, 6_400.0));
         assert_eq!((slowdown.watched_over_unwatched, slowdown.low, slowdown.high), (2.0, 2.0, 2.0));
     }
 
     #[test]
     fn nothing_done_is_nothing_measured() {
-        assert_eq!(Slowdown::of(&[(Window { from: 0, to: 1 }, Window { from: 1, to: 2 })], &[], 64), None);
+        let windows = [0, 1, 2].map(|n| Window { from: n, to: n + 1 });
+        assert_eq!(Slowdown::of(&windows, &[], 64), None);
     }
 
     #[test]
