@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_tenant_half_as_fast_while_watched_is_slowed_down_twofold() {
         let windows: Vec<_> = (0..9).map(|n| Window { from: n * 1_000 * MS, to: (n + 1) * 1_000 * MS }).collect();
-        let rounds = |n: u64| if n % 2 == 0 { 100 } else { 50 };
+        let rounds = |n: u64| if n.is_multiple_of(2) { 100 } else { 50 };
         let done: Vec<u64> =
             (0..9).flat_map(|n| (0..rounds(n)).map(move |k| (1_000 * n + 1_000 / rounds(n) * k) * MS)).collect();
         let slowdown = Slowdown::of(&windows, &done, 64).unwrap();
