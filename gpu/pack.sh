@@ -62,6 +62,7 @@ pack_berth() {
     mkdir -p "$out/bin"
     install -m 755 --strip target/release/berth "$out/bin/"
     install -m 755 --strip target/release/libberth_sim_cuda.so target/release/libberth_sim_nvml.so "$out/bin/"
+    git rev-parse HEAD >"$out/commit"
     say "target/gpu/bin: $(du -sm "$out/bin" | cut -f1) MiB"
 }
 

@@ -33,7 +33,7 @@ machine() {
     echo "cgroup: $(stat -fc %T /sys/fs/cgroup)"
     echo "glibc: $(getconf GNU_LIBC_VERSION)"
     echo "docker: $(docker version --format '{{.Server.Version}}')"
-    echo "commit: $(git -C "$repo" rev-parse HEAD 2>/dev/null || echo 'not a git checkout')"
+    echo "commit: $(cat "$repo/target/gpu/commit")"
     if command -v nvidia-smi >/dev/null; then
         nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv
     else

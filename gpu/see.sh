@@ -31,7 +31,7 @@ look() {
     daemon=$!
     sleep 4
     berth ps
-    berth ps --json | tee "$out/ps.json"
+    berth ps --json
     nvidia-smi --query-compute-apps=pid,used_memory --format=csv
     kill "$daemon"
     wait "$daemon"

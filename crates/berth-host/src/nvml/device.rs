@@ -9,12 +9,17 @@ use nvml_wrapper::error::NvmlError as Code;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use nvml_wrapper::{Device, Nvml};
 
+use crate::clock;
+
 use super::error::{is_absent, is_lost};
 use super::sys::{self, Buffers, List};
 use super::{RawProcess, RawReading};
 
 /// At least this often the graphics and MPS lists are read, though nothing hints at a change.
 const OTHER_LISTS_EVERY: Duration = Duration::from_secs(1);
+
+/// How old a sample of a process's use may be, by the driver's wall clock.
+const USE_LOOKS_BACK_US: u64 = 1_500_000;
 
 /// A GPU of the inventory.
 #[derive(Debug)]
@@ -106,7 +111,10 @@ impl Watched {
 
     /// `Ok(None)` if the driver does not tell processes apart on this GPU.
     fn shares(&mut self, ask: &mut Ask<'_>) -> Result<Option<BTreeMap<u32, Option<Percent>>>, Code> {
-        match sys::utilisation(ask.nvml, &ask.device, self.last_use_us, ask.buffers) {
+        // The driver keeps samples of long ago; what a process did then says nothing about now.
+        let now_us = u64::try_from(clock::anchor().wall.as_microsecond()).unwrap_or(0);
+        let since = self.last_use_us.max(now_us.saturating_sub(USE_LOOKS_BACK_US));
+        match sys::utilisation(ask.nvml, &ask.device, since, ask.buffers) {
             Ok(samples) => {
                 self.last_use_us = samples.iter().map(|s| s.timestamp).fold(self.last_use_us, u64::max);
                 Ok(Some(mean_per_pid(&samples)))

@@ -18,7 +18,7 @@ use crate::time::Mono;
 /// From an event to the look that shows what became of it: time for a newcomer's first allocations, and for more events.
 const SOON: Duration = Duration::from_millis(100);
 /// After a look that cost CPU time, the next comes no sooner than this many times that time later.
-const COST_SHARE: u32 = 100;
+const COST_SHARE: u32 = 200;
 /// Fast time rumours may use at once.
 const RUMOUR_BUDGET: Duration = Duration::from_secs(3);
 /// Share of passing time that flows back into the budget: one part in this many.
@@ -148,7 +148,7 @@ mod tests {
         let mut pace = pace();
         pace.rumour(at(1));
         pace.looked(at(1), at(1), Duration::from_micros(315));
-        assert_eq!(pace.next_look(at(2), false), Duration::from_micros(31_500));
+        assert_eq!(pace.next_look(at(2), false), ms(63));
         pace.looked(at(2), at(2), ms(20));
         assert_eq!(pace.next_look(at(3), false), ms(100), "but never rarer than ordinary");
     }
