@@ -71,8 +71,8 @@ impl Look {
         Self { at: clock::now(), at_ticks: clock::boot_ticks(), at_cpu: clock::thread_cpu(), gpus: Vec::new() }
     }
 
-    /// Names the processes, on the thread that looked. One that has ended since is left out, and so is a newcomer that got its pid. `listings` is
-    /// the same from look to look.
+    /// Names the processes, on the thread that looked. One that has ended since is left out, and so is a newcomer that
+    /// got its pid. `listings` is the same from look to look.
     pub fn resolve(self, registry: &Registry, listings: &mut Listings) -> Sample {
         let (at, began) = (self.at, self.at_ticks);
         let gpus = self.gpus.into_iter().map(|gpu| GpuSample {

@@ -147,6 +147,8 @@ fn newcomer(probes: Mode) {
         let pid = newcomer.pid();
         (newcomer, pid)
     });
+    // Both have the same pid: until the end of the first is told, its row could be taken for the second's.
+    events.ended(&key, 1);
     let row = daemon.row_where(&key, |row| row.pids == [swapped.newcomer.pid()] && row.task_id.is_some());
     swapped.newcomer.reaches(Phase::Hold);
     let tasks = until("the newcomer's task", || {
