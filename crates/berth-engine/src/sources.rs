@@ -115,13 +115,7 @@ fn optional<T, E: Error>(
 }
 
 fn required(source: Source, error: &dyn Error) -> StartError {
-    let name = match source {
-        Source::Nvml => "nvml",
-        Source::Docker => "docker",
-        Source::ProcessEvents => "the proc connector",
-        Source::Probes => "eBPF probes",
-    };
-    StartError::Required { name, reason: describe(error) }
+    StartError::Required { name: source.as_str(), reason: describe(error) }
 }
 
 fn say(event_tx: &Sender<Event>, source: Source, status: SourceStatus) {

@@ -187,3 +187,15 @@ pub enum Change {
     GpuBack { gpu: GpuIndex },
     SourceChanged { source: Source, status: SourceStatus },
 }
+
+impl Source {
+    /// As in JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::Nvml => "nvml",
+            Source::Docker => "docker",
+            Source::ProcessEvents => "process_events",
+            Source::Probes => "probes",
+        }
+    }
+}

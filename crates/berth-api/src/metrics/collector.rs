@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use berth_model::{GpuView, Percent, Snapshot, Source, SourceStatus, TaskRow};
+use berth_model::{GpuView, Percent, Snapshot, SourceStatus, TaskRow};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -49,7 +49,7 @@ impl Page<'_, '_> {
                 SourceStatus::Down { .. } => 0.0,
                 SourceStatus::Off => return None,
             };
-            Some((vec![(label::SOURCE, source_name(view.source).to_owned())], up))
+            Some((vec![(label::SOURCE, view.source.as_str().to_owned())], up))
         });
         self.gauges(names::SOURCE_UP, sources)?;
         if let Some(seconds) = usage.cpu_seconds {
@@ -123,15 +123,6 @@ fn tenant_labels(row: &TaskRow) -> Option<Labels> {
         (label::OWNER, row.owner.clone().unwrap_or_default()),
         (label::GPU, row.gpu_index?.to_string()),
     ])
-}
-
-fn source_name(source: Source) -> &'static str {
-    match source {
-        Source::Nvml => "nvml",
-        Source::Docker => "docker",
-        Source::ProcessEvents => "process_events",
-        Source::Probes => "probes",
-    }
 }
 
 fn ratio(percent: Percent) -> f64 {

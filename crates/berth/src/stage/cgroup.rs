@@ -1,14 +1,18 @@
 //! Tenants as plain cgroups: on cgroup v2 where it is writable, else in the v1 freezer's hierarchy.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use berth_model::{Settings, TenantKey};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Children, set_up};
-use super::{Ground, Start, Started};
+use super::{Ground, Start, Started, wait_until};
 
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer"];
 
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub struct CgroupGround {
     /// The stage's own cgroup, parent of its tenants'.
     root: PathBuf,
     children: Children,
+    /// Of the tenants, by their handle.
+    cgroups: BTreeMap<String, PathBuf>,
 }
 
 impl CgroupGround {
@@ -25,9 +31,10 @@ impl CgroupGround {
         else {
             bail!("no cgroup hierarchy is mounted under /sys/fs/cgroup");
         };
+        remove_left_behind(&hierarchy, name);
         let root = hierarchy.join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir(&root).with_context(|| format!("making {}", root.display()))?;
-        Ok(Self { hierarchy, root, children: Children::default() })
+        Ok(Self { hierarchy, root, children: Children::default(), cgroups: BTreeMap::new() })
     }
 }
 
@@ -45,14 +52,20 @@ impl Ground for CgroupGround {
         set_up(&mut command, start);
         let path = shown(&self.hierarchy, &cgroup);
         let key = Some(TenantKey::Cgroup { path: path.clone() });
-        Ok(Started { handle: self.children.spawn(command)?, name: path, key })
+        let handle = self.children.spawn(command)?;
+        self.cgroups.insert(handle.clone(), cgroup);
+        Ok(Started { handle, name: path, key })
     }
 
     fn exit_code(&mut self, handle: &str) -> anyhow::Result<Option<i32>> {
         self.children.exit_code(handle)
     }
 
+    /// A tenant may have started processes of its own: whatever is in its cgroup ends.
     fn end(&mut self, handle: &str) -> anyhow::Result<()> {
+        if let Some(cgroup) = self.cgroups.remove(handle) {
+            kill_all(&cgroup)?;
+        }
         self.children.end(handle)
     }
 
@@ -65,13 +78,44 @@ fn shown(hierarchy: &Path, cgroup: &Path) -> String {
     format!("/{}", inside.display())
 }
 
+/// Ends every process of a cgroup, those it starts meanwhile too.
+fn kill_all(cgroup: &Path) -> anyhow::Result<()> {
+    wait_until("the end of a cgroup's processes", KILLED_WITHIN, || {
+        let procs = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw) {
+            // One that is gone already is as good as killed.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        Ok(procs.is_empty())
+    })
+}
+
+/// Ends and removes the cgroups of a stage.
+fn remove(root: &Path) {
+    let tenants = std::fs::read_dir(root).into_iter().flatten().flatten();
+    for tenant in tenants.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+        let _ = kill_all(&tenant);
+        let _ = std::fs::remove_dir(tenant);
+    }
+    let _ = std::fs::remove_dir(root);
+}
+
+/// What stages of this name left that were killed.
+fn remove_left_behind(hierarchy: &Path, name: &str) {
+    for entry in std::fs::read_dir(hierarchy).into_iter().flatten().flatten() {
+        let file_name = entry.file_name();
+        let of_pid =
+            file_name.to_str().and_then(|text| text.strip_prefix(name)?.strip_prefix('-')?.parse::<u32>().ok());
+        if of_pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            remove(&entry.path());
+        }
+    }
+}
+
 impl Drop for CgroupGround {
     fn drop(&mut self) {
+        remove(&self.root);
+        // Children that are killed are still to be waited for.
         drop(std::mem::take(&mut self.children));
-        let tenants = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        for tenant in tenants.filter(|entry| entry.path().is_dir()) {
-            let _ = std::fs::remove_dir(tenant.path());
-        }
-        let _ = std::fs::remove_dir(&self.root);
     }
 }
