@@ -18,4 +18,4 @@ pub use client::{Client, ClientError, Follow, Followed};
 pub use error::{ErrorBody, ErrorDetail};
 pub use feed::{Feed, Notice};
 pub use routes::{Health, Version, paths, router};
-pub use server::{BindError, ServeError, Server};
+pub use server::{Access, BindError, ServeError, Server};

@@ -13,6 +13,8 @@ use tokio::net::UnixListener;
 use crate::feed::Feed;
 use crate::routes::router;
 
+const GROUPS: &str = "/etc/group";
+
 /// Answers under way get this long at a stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -25,8 +27,23 @@ pub struct Server {
     identity: (u64, u64),
 }
 
+/// Who may connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Permissions of the socket.
+    pub mode: u32,
+    /// The group it belongs to; `None` leaves it with the daemon's own.
+    pub group: Option<String>,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
+    #[error(
+        "there is no group `{group}` in {GROUPS}: make it (`groupadd {group}`), or set api.socket_group to one that is there"
+    )]
+    NoSuchGroup { group: String },
+    #[error("reading {GROUPS} for api.socket_group")]
+    Groups { source: io::Error },
     #[error("another daemon answers on {path}: stop it, or give this one a socket of its own (api.socket)")]
     InUse { path: PathBuf },
     #[error("{path} exists and is no socket: remove it, or set api.socket to another path")]
@@ -45,15 +62,16 @@ pub struct ServeError {
 }
 
 impl Server {
-    /// `mode`: permissions of the socket. What a dead daemon left at `path` is replaced.
-    pub fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+    /// What a dead daemon left at `path` is replaced.
+    pub fn bind(path: &Path, access: &Access) -> Result<Self, BindError> {
+        let gid = access.group.as_deref().map(gid_of).transpose()?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             let failed = |source| BindError::Directory { path: parent.to_owned(), source };
             fs::create_dir_all(parent).map_err(failed)?;
         }
         refuse_if_taken(path)?;
         let failed = |source| BindError::Listen { path: path.to_owned(), source };
-        let (listener, identity) = bind_in_place(path, mode).map_err(failed)?;
+        let (listener, identity) = bind_in_place(path, access.mode, gid).map_err(failed)?;
         Ok(Self { listener, path: path.to_owned(), identity })
     }
 
@@ -96,6 +114,16 @@ impl Drop for Server {
     }
 }
 
+/// Local groups only: asking a directory service could block.
+fn gid_of(group: &str) -> Result<u32, BindError> {
+    let text = fs::read_to_string(GROUPS).map_err(|source| BindError::Groups { source })?;
+    let gid = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next()? == group).then(|| fields.nth(1)?.parse().ok())?
+    };
+    text.lines().find_map(gid).ok_or_else(|| BindError::NoSuchGroup { group: group.to_owned() })
+}
+
 fn refuse_if_taken(path: &Path) -> Result<(), BindError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
@@ -109,7 +137,7 @@ fn refuse_if_taken(path: &Path) -> Result<(), BindError> {
 
 /// Binds under another name and renames, so that nobody can connect before the permissions are right, and a stale
 /// socket is replaced at once. The other name is no longer than the socket's own, or a path that fits would not.
-fn bind_in_place(path: &Path, mode: u32) -> io::Result<(StdListener, (u64, u64))> {
+fn bind_in_place(path: &Path, mode: u32, gid: Option<u32>) -> io::Result<(StdListener, (u64, u64))> {
     let hidden = path.with_file_name(format!(".{:x}", std::process::id()));
     match fs::remove_file(&hidden) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -118,6 +146,8 @@ fn bind_in_place(path: &Path, mode: u32) -> io::Result<(StdListener, (u64, u64))
     let listener = StdListener::bind(&hidden)?;
     let placed = (|| {
         listener.set_nonblocking(true)?;
+        // The group before the permissions, which are for it.
+        std::os::unix::fs::chown(&hidden, None, gid)?;
         fs::set_permissions(&hidden, Permissions::from_mode(mode))?;
         let found = fs::symlink_metadata(&hidden)?;
         fs::rename(&hidden, path)?;
@@ -137,6 +167,25 @@ fn bind_in_place(path: &Path, mode: u32) -> io::Result<(StdListener, (u64, u64))
 mod tests {
     use super::*;
 
+    fn access(mode: u32) -> Access {
+        Access { mode, group: None }
+    }
+
+    #[test]
+    fn the_socket_belongs_to_its_group_and_a_missing_group_is_named() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        let own_gid = fs::metadata(dir.path()).unwrap().gid();
+        let groups = fs::read_to_string(GROUPS).unwrap();
+        let own = groups.lines().find(|line| line.split(':').nth(2) == Some(&own_gid.to_string())).unwrap();
+        let group = Some(own.split(':').next().unwrap().to_owned());
+        let _server = Server::bind(&path, &Access { mode: 0o660, group }).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().gid(), own_gid);
+        let nobody = Access { mode: 0o660, group: Some("no-such-group".into()) };
+        let error = Server::bind(&dir.path().join("t"), &nobody).unwrap_err().to_string();
+        assert!(error.contains("`no-such-group`") && error.contains("api.socket_group"), "{error}");
+    }
+
     fn dir() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
@@ -145,7 +194,7 @@ mod tests {
     fn the_socket_has_its_permissions_and_a_missing_directory_is_made() {
         let dir = dir();
         let path = dir.path().join("made/berth.sock");
-        let _server = Server::bind(&path, 0o640).unwrap();
+        let _server = Server::bind(&path, &access(0o640)).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
@@ -154,8 +203,8 @@ mod tests {
     fn a_living_daemon_s_socket_is_refused_and_stays_its_own() {
         let dir = dir();
         let path = dir.path().join("s");
-        let _first = Server::bind(&path, 0o600).unwrap();
-        let error = Server::bind(&path, 0o600).unwrap_err();
+        let _first = Server::bind(&path, &access(0o600)).unwrap();
+        let error = Server::bind(&path, &access(0o600)).unwrap_err();
         assert!(matches!(error, BindError::InUse { .. }), "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()));
         UnixStream::connect(&path).unwrap();
@@ -167,7 +216,7 @@ mod tests {
         let path = dir.path().join("s");
         drop(StdListener::bind(&path).unwrap());
         assert!(path.exists(), "a plain listener leaves its socket");
-        let _server = Server::bind(&path, 0o600).unwrap();
+        let _server = Server::bind(&path, &access(0o600)).unwrap();
         UnixStream::connect(&path).unwrap();
     }
 
@@ -176,7 +225,7 @@ mod tests {
         let dir = dir();
         let path = dir.path().join("s");
         fs::write(&path, "mine").unwrap();
-        assert!(matches!(Server::bind(&path, 0o600), Err(BindError::NotASocket { .. })));
+        assert!(matches!(Server::bind(&path, &access(0o600)), Err(BindError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
     }
 
@@ -184,10 +233,10 @@ mod tests {
     fn at_the_end_only_our_own_socket_is_removed() {
         let dir = dir();
         let path = dir.path().join("s");
-        drop(Server::bind(&path, 0o600).unwrap());
+        drop(Server::bind(&path, &access(0o600)).unwrap());
         assert!(!path.exists());
 
-        let server = Server::bind(&path, 0o600).unwrap();
+        let server = Server::bind(&path, &access(0o600)).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = StdListener::bind(&path).unwrap();
         drop(server);

@@ -97,6 +97,8 @@ pub struct Api {
     pub socket: PathBuf,
     /// Permissions of the socket, in octal: who may read the state of this host.
     pub socket_mode: String,
+    /// Group of the socket, whose members may then read without being root; empty leaves it with the daemon's own.
+    pub socket_group: String,
 }
 
 /// What the daemon tells about itself, on standard error.
@@ -185,7 +187,7 @@ impl Default for Table {
 
 impl Default for Api {
     fn default() -> Self {
-        Self { socket: "/run/berth/berth.sock".into(), socket_mode: "0660".into() }
+        Self { socket: "/run/berth/berth.sock".into(), socket_mode: "0660".into(), socket_group: String::new() }
     }
 }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::feed::Feed;
 use crate::routes::samples::{change, snapshot};
 use crate::routes::{Health, Version, paths};
-use crate::server::{ServeError, Server};
+use crate::server::{Access, ServeError, Server};
 use berth_model::{Snapshot, TaskRow};
 
 /// Far more than anything here takes; only a hang gets there.
@@ -27,7 +27,7 @@ struct Daemon {
 impl Daemon {
     fn start(dir: TempDir, feed: Feed) -> Self {
         let feed = Arc::new(feed);
-        let server = Server::bind(&dir.path().join("s"), 0o600).unwrap();
+        let server = Server::bind(&dir.path().join("s"), &Access { mode: 0o600, group: None }).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
             let _ = stopped.await;

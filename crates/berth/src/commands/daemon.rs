@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use berth_api::{Feed, Server};
+use berth_api::{Access, Feed, Server};
 use berth_engine::Engine;
 use berth_model::{Settings, Snapshot};
 use sd_notify::NotifyState;
@@ -45,7 +45,8 @@ pub fn run(_: &Args, global: &Global) -> Result<ExitCode> {
     go_first();
     let mode = settings.api.mode().context("api.socket_mode")?;
     // The socket comes first: a second daemon is refused before it touches anything of the first.
-    let server = Server::bind(&settings.api.socket, mode)?;
+    let group = Some(settings.api.socket_group.clone()).filter(|group| !group.is_empty());
+    let server = Server::bind(&settings.api.socket, &Access { mode, group })?;
     let feed = Arc::new(Feed::new());
     let publisher = Arc::clone(&feed);
     let engine = engine::for_daemon(&settings, move |snapshot, changes| publisher.publish(snapshot, changes))?;
