@@ -126,6 +126,7 @@ mod tests {
             container_name: "root".into(),
             owner: None,
             image: None,
+            container_started_at: None,
             command: "python".into(),
             pids: vec![1, 2],
             process_kinds: vec![],

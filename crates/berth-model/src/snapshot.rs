@@ -61,6 +61,8 @@ pub struct TaskRow {
     pub container_name: String,
     pub owner: Option<String>,
     pub image: Option<String>,
+    /// By the engine; the task may have started long after.
+    pub container_started_at: Option<Timestamp>,
     pub command: String,
     pub pids: Vec<u32>,
     pub process_kinds: Vec<ProcessKind>,

@@ -110,6 +110,7 @@ impl Monitor {
             container_name: self.name_of(tenant),
             owner: self.owner_of(tenant),
             image: container.map(|facts| facts.image.clone()),
+            container_started_at: container.and_then(|facts| facts.started_at),
             command: stays.first().map(|stay| stay.facts.command.clone()).unwrap_or_default(),
             pids: stays.iter().map(|stay| stay.facts.process.pid).collect(),
             process_kinds: presences().map(|p| p.kind).collect::<BTreeSet<_>>().into_iter().collect(),

@@ -199,6 +199,7 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
         ("tenant", row.tenant.to_string()),
         ("owner", text_or_unknown(row.owner.as_ref())),
         ("image", text_or_unknown(row.image.as_ref())),
+        ("up since", row.container_started_at.map_or_else(unknown, |at| time(at, zone))),
         ("command", row.command.clone()),
         ("processes", format!("{} ({})", pids.join(" "), kinds.join(", "))),
         ("GPU", format!("{} {}", text_or_unknown(row.gpu_index), text_or_unknown(row.gpu_uuid.as_ref()))),
