@@ -55,7 +55,7 @@ pub(super) struct Stay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Off,
-    Opening,
+    Opening { since: Mono },
     On { since: Mono, probed: bool },
     Leaving { since: Mono },
 }
@@ -98,7 +98,7 @@ impl Stay {
 
     /// Worth showing: on, or about to be.
     pub fn is_present(&self) -> bool {
-        matches!(self.phase, Phase::On { .. } | Phase::Opening)
+        matches!(self.phase, Phase::On { .. } | Phase::Opening { .. })
     }
 
     /// Whether `moment`, seen now, is what it says: a process found on a GPU after it came there has allocated and launched
@@ -123,7 +123,7 @@ impl Stay {
         self.is_probed |= matches!(moment, Moment::DeviceOpen | Moment::ContextReady);
         match (moment, self.phase) {
             (Moment::DeviceOpen, Phase::Off) => {
-                self.phase = Phase::Opening;
+                self.phase = Phase::Opening { since: at };
                 Step::Same
             }
             (Moment::DeviceOpen | Moment::ContextGone, _) => Step::Same,
@@ -132,7 +132,7 @@ impl Stay {
                 Step::Same
             }
             (_, Phase::On { .. }) => Step::Same,
-            (_, Phase::Off | Phase::Opening | Phase::Leaving { .. }) => {
+            (_, Phase::Off | Phase::Opening { .. } | Phase::Leaving { .. }) => {
                 self.contexts = 1;
                 self.begin(at, Evidence::Probe)
             }
@@ -158,19 +158,21 @@ impl Stay {
         match self.phase {
             Phase::Leaving { since } if at.since(since) < LINGER => return Step::Same,
             Phase::Leaving { .. } => self.phase = Phase::Off,
-            Phase::Off | Phase::Opening | Phase::On { .. } => {}
+            Phase::Off | Phase::Opening { .. } | Phase::On { .. } => {}
         }
         self.unlisted_since = None;
         let first_listed = self.note_presence(gpu, seen, at);
         match self.phase {
             Phase::Off if self.is_probed => {
-                self.phase = Phase::Opening;
+                self.phase = Phase::Opening { since: at };
                 Step::Same
             }
             Phase::Off if first_look => self.begin(self.facts.started.unwrap_or(at).min(at), Evidence::Process),
             Phase::Off => self.begin(at, Evidence::Look),
-            Phase::Opening if at.since(first_listed) >= OPENING_BOUND => self.begin(first_listed, Evidence::Look),
-            Phase::Opening | Phase::On { .. } | Phase::Leaving { .. } => Step::Same,
+            Phase::Opening { .. } if at.since(first_listed) >= OPENING_BOUND => {
+                self.begin(first_listed, Evidence::Look)
+            }
+            Phase::Opening { .. } | Phase::On { .. } | Phase::Leaving { .. } => Step::Same,
         }
     }
 
@@ -195,6 +197,13 @@ impl Stay {
 
     /// Concludes a look that began at `at`; `last_listed` is when an earlier look last listed the process anywhere.
     pub fn settle(&mut self, at: Mono, last_listed: Option<Mono>) -> Step {
+        if let Phase::Opening { since } = self.phase
+            && self.on_gpus.is_empty()
+            && (last_listed.is_some() || at.since(since) >= OPENING_BOUND)
+        {
+            // Its context was not made after all.
+            self.phase = Phase::Off;
+        }
         let Phase::On { since, probed } = self.phase else { return Step::Same };
         if !self.on_gpus.is_empty() || at <= since {
             return Step::Same;

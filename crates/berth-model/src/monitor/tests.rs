@@ -458,6 +458,24 @@ fn a_probed_process_the_driver_drops_early_ends_when_its_destruction_returns() {
 }
 
 #[test]
+fn a_process_whose_context_was_never_made_is_not_shown_opening_for_ever() {
+    for listings in [vec![], vec![150]] {
+        let mut host = Host::new();
+        host.process(process(7), &container('a'));
+        host.moment(process(7), Moment::DeviceOpen, 100);
+        for millis in listings {
+            host.look(millis, &[(process(7), 0, 300)]);
+        }
+        assert_eq!(host.snapshot(160).tasks[0].state, TaskState::Opening);
+        host.look(200, &[]);
+        host.look(10_200, &[]);
+        assert_eq!(host.snapshot(10_300).tasks, []);
+        host.moment(process(7), Moment::ContextReady, 20_000);
+        assert_eq!(host.started(), 1, "a later try is seen all the same");
+    }
+}
+
+#[test]
 fn a_probed_process_that_stays_unlisted_has_ended_unseen() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
