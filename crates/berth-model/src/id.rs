@@ -70,6 +70,15 @@ impl TenantKey {
         }
     }
 
+    /// Whether both are the same tenant. A container's id is its identity: whose naming its cgroup follows depends on where
+    /// the engine was told to put it.
+    pub fn is(&self, other: &TenantKey) -> bool {
+        match (self.container_id(), other.container_id()) {
+            (Some(one), Some(other)) => one == other,
+            _ => self == other,
+        }
+    }
+
     /// The id Docker may know this tenant by: its own naming, or one that does not say whose it is.
     pub fn docker_id(&self) -> Option<&ContainerId> {
         match self {

@@ -81,6 +81,9 @@ impl Sources {
 
 /// Measures; `say` is told what is going on.
 pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    if plan.containers == 0 || plan.rounds == 0 {
+        bail!("--containers and --rounds must be at least 1: nothing would be measured");
+    }
     if plan.ground == GroundChoice::Process {
         bail!("bare processes of one user are one tenant: choose docker or cgroup, so that tenants can be told apart");
     }
@@ -346,6 +349,7 @@ impl Outcome {
             seen: errors.len(),
             missed,
             error_ms: Quantiles::of(&errors),
+            abs_error_ms: Quantiles::of(&errors.iter().map(|error| error.abs()).collect::<Vec<_>>()),
             told_after_ms: Quantiles::of(&told_after),
         }
     }

@@ -95,7 +95,7 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
 /// For each true instant the report that speaks of it, if any: in order of time, each report used once, and the nearest
 /// within reach taken.
 pub fn pair<'a>(reports: &'a [Report], tenant: &TenantKey, what: What, truth: &[u64]) -> Vec<Option<&'a Report>> {
-    let mut left: Vec<&Report> = reports.iter().filter(|r| r.tenant == *tenant && r.what == what).collect();
+    let mut left: Vec<&Report> = reports.iter().filter(|r| r.tenant.is(tenant) && r.what == what).collect();
     let mut paired = Vec::new();
     for at in truth {
         let nearest = left.iter().enumerate().min_by_key(|(_, report)| report.at.0.abs_diff(*at));

@@ -1,12 +1,11 @@
 //! What berth saw of each tenant beside what the tenant itself noted.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use berth_load::{Edge, Event, Line, Moment};
 use berth_model::fields::elapsed;
-use berth_model::snapshot::EndedTask;
-use berth_model::{Snapshot, TenantKey};
+use berth_model::{Bytes, GpuIndex, Snapshot, TenantKey};
 
 use super::Played;
 use crate::columns::Columns;
@@ -23,12 +22,19 @@ struct Row {
     name: &'static str,
     owner: &'static str,
     what: &'static str,
-    stays: usize,
-    gpus: String,
-    peak: String,
-    seen_s: f64,
+    /// `None` where berth does not tell this tenant from the others.
+    seen: Option<Seen>,
     own_s: Option<f64>,
     exit: String,
+}
+
+/// What berth saw of one tenant, over all its stays.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    gpus: BTreeSet<GpuIndex>,
+    stays: usize,
+    peak: Option<Bytes>,
+    seconds: f64,
 }
 
 /// A tenant's own account.
@@ -41,48 +47,51 @@ struct Own {
 
 impl Verdict {
     pub fn of(played: &[Played], last: Option<&Snapshot>) -> Self {
-        let ended = last.map(|snapshot| snapshot.ended.as_slice()).unwrap_or_default();
-        Self { rows: played.iter().map(|part| row(part, ended)).collect() }
+        Self { rows: played.iter().map(|part| row(part, last)).collect() }
     }
 
     pub fn to_text(&self) -> String {
-        let cells = self.rows.iter().map(|row| {
-            let difference = row.own_s.map(|own| format!("{:+.1} ms", (row.seen_s - own) * 1e3));
-            vec![
-                row.name.to_owned(),
-                row.owner.to_owned(),
-                row.what.to_owned(),
-                row.gpus.clone(),
-                row.stays.to_string(),
-                row.peak.clone(),
-                elapsed(row.seen_s),
-                row.own_s.map_or_else(|| "-".to_owned(), elapsed),
-                difference.unwrap_or_else(|| "-".to_owned()),
-                row.exit.clone(),
-            ]
-        });
         let headings =
             ["TENANT", "OWNER", "WHAT IT DOES", "GPU", "STAYS", "PEAK", "SEEN", "ITS OWN CLOCK", "DIFFERENCE", "ENDED"];
         let numeric = [false, false, false, true, true, true, true, true, true, false];
-        render(Columns::new(&headings, &numeric, cells.collect()))
+        let table = render(Columns::new(&headings, &numeric, self.rows.iter().map(Row::cells).collect()));
+        if self.rows.iter().all(|row| row.seen.is_some()) {
+            return table;
+        }
+        format!("{table}\nBare processes of one user are one tenant to berth, so it does not tell these apart.\n")
     }
 }
 
-fn row(part: &Played, ended: &[Arc<EndedTask>]) -> Row {
-    let is_its = |task: &&EndedTask| part.tenant.key().is_none_or(|key: &TenantKey| *key == task.tenant);
-    let stays: Vec<&EndedTask> = ended.iter().map(AsRef::as_ref).filter(is_its).collect();
-    let mut gpus: Vec<_> = stays.iter().flat_map(|task| &task.gpus).map(ToString::to_string).collect();
-    gpus.sort_unstable();
-    gpus.dedup();
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let of_seen = |text: fn(&Seen) -> Option<String>| self.seen.as_ref().and_then(text).unwrap_or_else(unknown);
+        let difference = self.seen.as_ref().zip(self.own_s).map(|(seen, own)| (seen.seconds - own) * 1e3);
+        vec![
+            self.name.to_owned(),
+            self.owner.to_owned(),
+            self.what.to_owned(),
+            of_seen(|seen| seen.gpus.iter().map(ToString::to_string).reduce(|all, gpu| format!("{all},{gpu}"))),
+            of_seen(|seen| Some(seen.stays.to_string())),
+            of_seen(|seen| seen.peak.map(|bytes| bytes.to_string())),
+            of_seen(|seen| Some(elapsed(seen.seconds))),
+            self.own_s.map_or_else(unknown, elapsed),
+            difference.map_or_else(unknown, |millis| format!("{millis:+.1} ms")),
+            self.exit.clone(),
+        ]
+    }
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+fn row(part: &Played, last: Option<&Snapshot>) -> Row {
     let own = own_account(&part.tenant.lines);
     Row {
         name: part.cue.name,
         owner: part.cue.owner,
         what: part.cue.what,
-        stays: stays.len(),
-        gpus: if gpus.is_empty() { "-".to_owned() } else { gpus.join(",") },
-        peak: stays.iter().filter_map(|task| task.peak_memory_bytes).max().map_or("-".to_owned(), |b| b.to_string()),
-        seen_s: stays.iter().map(|task| task.seconds).sum(),
+        seen: part.tenant.key().zip(last).map(|(key, snapshot)| Seen::of(key, snapshot)),
         own_s: own.seconds,
         exit: match (own.error, part.exit_code) {
             (_, None) => "still there".to_owned(),
@@ -90,6 +99,27 @@ fn row(part: &Played, ended: &[Arc<EndedTask>]) -> Row {
             (None, Some(0)) => "well".to_owned(),
             (None, Some(code)) => format!("with {code}"),
         },
+    }
+}
+
+impl Seen {
+    fn of(tenant: &TenantKey, snapshot: &Snapshot) -> Self {
+        let ended: Vec<_> = snapshot.ended.iter().filter(|task| task.tenant.is(tenant)).collect();
+        let present: Vec<_> =
+            snapshot.tasks.iter().filter(|row| row.tenant.is(tenant) && row.task_id.is_some()).collect();
+        let present_s = present.first().and_then(|row| row.task_seconds);
+        let peaks =
+            ended.iter().map(|task| task.peak_memory_bytes).chain(present.iter().map(|row| row.gpu_memory_bytes));
+        Self {
+            gpus: ended
+                .iter()
+                .flat_map(|task| task.gpus.clone())
+                .chain(present.iter().filter_map(|row| row.gpu_index))
+                .collect(),
+            stays: ended.len() + usize::from(!present.is_empty()),
+            peak: peaks.flatten().max(),
+            seconds: ended.iter().map(|task| task.seconds).chain(present_s).fold(0.0, |sum, seconds| sum + seconds),
+        }
     }
 }
 
@@ -128,6 +158,19 @@ mod tests {
         line(&format!(
             r#"{{"mono_ns":{at},"wall_ns":0,"pid":1,"task":0,"event":"moment","moment":"{moment}","edge":"end"}}"#
         ))
+    }
+
+    #[test]
+    fn a_tenant_that_is_still_there_is_seen_with_what_it_has_done_so_far() {
+        let snapshot = crate::testing::busy();
+        let row = snapshot.tasks.iter().find(|row| row.task_id.is_some()).unwrap();
+        let seen = Seen::of(&row.tenant, &snapshot);
+        let ended: f64 =
+            snapshot.ended.iter().filter(|task| task.tenant.is(&row.tenant)).map(|task| task.seconds).sum();
+        assert!(seen.stays >= 1 && seen.gpus.contains(&row.gpu_index.unwrap()));
+        assert!((seen.seconds - ended - row.task_seconds.unwrap()).abs() < 1e-9);
+        let stranger = Seen::of(&TenantKey::User { uid: 4_242 }, &snapshot);
+        assert_eq!((stranger.stays, elapsed(stranger.seconds).as_str()), (0, "0.0s"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tenants as plain cgroups: on cgroup v2 where it is writable, else in the v1 freezer's hierarchy.
+//! Tenants as plain cgroups: in the unified hierarchy where one is mounted, else in the v1 freezer's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use berth_model::settings::Mode;
 use berth_model::{Settings, TenantKey};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -69,7 +70,9 @@ impl Ground for CgroupGround {
         self.children.end(handle)
     }
 
-    fn settings(&self, _: &mut Settings) {}
+    fn settings(&self, settings: &mut Settings) {
+        settings.docker.mode = Mode::Off;
+    }
 }
 
 /// The path inside the hierarchy, by which berth names a plain cgroup.

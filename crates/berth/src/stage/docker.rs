@@ -3,6 +3,7 @@
 //! No registry is asked. The image is links and empty directories, so that any program of this host runs in it with the
 //! libraries it was built for.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -17,8 +18,9 @@ use futures_util::TryStreamExt as _;
 use super::{Ground, Start, Started};
 
 const TIMEOUT_SECONDS: u64 = 30;
-/// On every container of a stage: its value is the stage's name.
-const LABEL: &str = "berth.stage";
+/// On every container of a stage: the stage's name, and the pid of the process it lives in.
+const STAGE_LABEL: &str = "berth.stage";
+const PID_LABEL: &str = "berth.stage.pid";
 const PROGRAM: &str = "/berth";
 
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct DockerGround {
     docker: Docker,
     socket: PathBuf,
     stage: String,
+    /// What the containers' names begin with.
+    prefix: String,
     image: String,
 }
 
@@ -38,9 +42,14 @@ impl DockerGround {
             let docker = Docker::connect_with_unix(address, TIMEOUT_SECONDS, API_DEFAULT_VERSION)?;
             docker.negotiate_version().await
         })?;
-        let image = format!("{stage}-root:local");
-        let ground = Self { runtime, docker, socket: socket.into(), stage: stage.to_owned(), image };
-        ground.remove_containers().context("removing containers of an earlier run")?;
+        let pid = std::process::id();
+        let image = format!("{stage}-{pid}:local");
+        let (stage, prefix) = (stage.to_owned(), stage.to_owned());
+        let mut ground = Self { runtime, docker, socket: socket.into(), stage, prefix, image };
+        if ground.remove_left_behind().context("looking for containers of an earlier run")? {
+            // Another stage of this name is at work: its containers keep their names.
+            ground.prefix = format!("{}-{pid}", ground.stage);
+        }
         ground.import_image().context("importing an empty image")?;
         Ok(ground)
     }
@@ -59,11 +68,30 @@ impl DockerGround {
         Ok(())
     }
 
-    fn remove_containers(&self) -> anyhow::Result<()> {
-        let filters = [("label".to_owned(), vec![format!("{LABEL}={}", self.stage)])].into();
+    /// Containers of stages of this name, each with the pid of its stage.
+    fn containers(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
+        let filters = [("label".to_owned(), vec![format!("{STAGE_LABEL}={}", self.stage)])].into();
         let options = ListContainersOptions { all: true, filters: Some(filters), ..Default::default() };
-        let left = self.runtime.block_on(self.docker.list_containers(Some(options)))?;
-        for id in left.into_iter().filter_map(|container| container.id) {
+        let found = self.runtime.block_on(self.docker.list_containers(Some(options)))?;
+        let stage_pid = |labels: Option<HashMap<String, String>>| labels?.get(PID_LABEL)?.parse().ok();
+        Ok(found.into_iter().filter_map(|container| Some((container.id?, stage_pid(container.labels)))).collect())
+    }
+
+    /// Removes what stages left that were killed; tells whether one is alive.
+    fn remove_left_behind(&self) -> anyhow::Result<bool> {
+        let mut others_alive = false;
+        for (id, pid) in self.containers()? {
+            if pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+                others_alive = true;
+            } else {
+                self.remove(&id)?;
+            }
+        }
+        Ok(others_alive)
+    }
+
+    fn remove_own(&self) -> anyhow::Result<()> {
+        for (id, _) in self.containers()?.into_iter().filter(|(_, pid)| *pid == Some(std::process::id())) {
             self.remove(&id)?;
         }
         Ok(())
@@ -79,7 +107,10 @@ impl DockerGround {
     }
 
     fn body(&self, start: &Start) -> ContainerCreateBody {
-        let mut labels: std::collections::HashMap<_, _> = [(LABEL.to_owned(), self.stage.clone())].into();
+        let mut labels = HashMap::from([
+            (STAGE_LABEL.to_owned(), self.stage.clone()),
+            (PID_LABEL.to_owned(), std::process::id().to_string()),
+        ]);
         if let Some(owner) = start.owner {
             labels.insert("berth.owner".into(), owner.into());
         }
@@ -113,7 +144,7 @@ impl Ground for DockerGround {
     }
 
     fn start(&mut self, start: &Start) -> anyhow::Result<Started> {
-        let name = format!("{}-{}", self.stage, start.name);
+        let name = format!("{}-{}", self.prefix, start.name);
         let options = CreateContainerOptions { name: Some(name.clone()), ..Default::default() };
         let body = self.body(start);
         let id = self.runtime.block_on(async {
@@ -144,7 +175,7 @@ impl Ground for DockerGround {
 impl Drop for DockerGround {
     fn drop(&mut self) {
         // Best effort: the next stage of this name removes what is left.
-        let _ = self.remove_containers();
+        let _ = self.remove_own();
         let options = RemoveImageOptions { force: true, ..Default::default() };
         let _ = self.runtime.block_on(self.docker.remove_image(&self.image, Some(options), None));
     }

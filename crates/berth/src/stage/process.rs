@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::Context as _;
 use berth_model::Settings;
+use berth_model::settings::Mode;
 
 use super::{Ground, Start, Started};
 
@@ -82,5 +83,7 @@ impl Ground for ProcessGround {
         self.children.end(handle)
     }
 
-    fn settings(&self, _: &mut Settings) {}
+    fn settings(&self, settings: &mut Settings) {
+        settings.docker.mode = Mode::Off;
+    }
 }
