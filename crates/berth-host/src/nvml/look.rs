@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_model::{Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessKind, Sample};
 
 use crate::clock::{self, BootTicks};
-use crate::procs::{Holder, Registry};
+use crate::procs::{Holder, Now, Registry};
 
 /// What the MPS control daemon starts; it computes on behalf of its clients.
 const MPS_SERVER: &str = "nvidia-cuda-mps-server";
@@ -118,18 +118,26 @@ impl Listings {
         let named = listed.iter().filter_map(|raw| {
             // Not announced before it is known to be the one: a newcomer is often not yet in its own cgroup.
             let holder = registry.holder(raw.pid);
-            let is_it = self.is_meant(gpu, raw.pid, holder, look_began);
-            is_it.then(|| name(raw, holder.now?, registry))?
+            let process = self.meant(gpu, raw.pid, holder, look_began)?;
+            name(raw, process, registry)
         });
         named.collect()
     }
 
-    fn is_meant(&mut self, gpu: GpuIndex, pid: u32, holder: Holder, look_began: BootTicks) -> bool {
+    /// The holder of a pid, if it is the one the driver means. A holder that could not be told begins no listing: the
+    /// next look tries again.
+    fn meant(&mut self, gpu: GpuIndex, pid: u32, holder: Holder, look_began: BootTicks) -> Option<ProcKey> {
         let read_at = self.read_at.get(&gpu);
         let is_unseen = |ended: Mono| read_at.is_none_or(|read_at| ended >= *read_at);
         let before = holder.before.filter(|(_, ended)| is_unseen(*ended)).map(|(process, _)| process);
-        let first = *self.first.entry((gpu, pid)).or_insert(before.or(holder.now));
-        holder.now.is_some_and(|now| was_there(now, look_began) && first == Some(now))
+        let now = match holder.now {
+            Now::Process(process) => Some(process),
+            Now::Nobody => None,
+            Now::Untold if before.is_none() => return None,
+            Now::Untold => None,
+        };
+        let first = *self.first.entry((gpu, pid)).or_insert(before.or(now));
+        now.filter(|now| was_there(*now, look_began) && first == Some(*now))
     }
 
     fn forget_missing(&mut self, gpu: GpuIndex, listed: &[RawProcess]) {
@@ -172,42 +180,62 @@ mod tests {
     const PID: u32 = 7;
     const LOOK: BootTicks = BootTicks(1_000);
 
-    fn life(start_ticks: u64) -> Option<ProcKey> {
-        Some(ProcKey { pid: PID, start_ticks })
+    fn life(start_ticks: u64) -> ProcKey {
+        ProcKey { pid: PID, start_ticks }
+    }
+
+    fn held(now: Now) -> Holder {
+        Holder { now, before: None }
+    }
+
+    impl Listings {
+        fn is_meant(&mut self, gpu: u32, holder: Holder) -> bool {
+            self.meant(GpuIndex(gpu), PID, holder, LOOK).is_some()
+        }
     }
 
     #[test]
     fn a_listing_that_goes_on_stays_that_of_the_process_it_began_with() {
         let raw = [RawProcess { pid: PID, kind: ProcessKind::Compute, memory: None, core: None }];
         let mut listings = Listings::default();
-        let is_meant = |listings: &mut Listings, gpu, now| {
-            listings.is_meant(GpuIndex(gpu), PID, Holder { now, before: None }, LOOK)
-        };
-        assert!(is_meant(&mut listings, 0, life(10)));
-        assert!(!is_meant(&mut listings, 0, None), "it has died");
-        assert!(!is_meant(&mut listings, 0, life(20)), "a newcomer has its pid");
-        assert!(is_meant(&mut listings, 1, life(20)), "on another GPU nobody had it");
+        let (old, new) = (held(Now::Process(life(10))), held(Now::Process(life(20))));
+        assert!(listings.is_meant(0, old));
+        assert!(!listings.is_meant(0, held(Now::Nobody)), "it has died");
+        assert!(!listings.is_meant(0, new), "a newcomer has its pid");
+        assert!(listings.is_meant(1, new), "on another GPU nobody had it");
         listings.forget_missing(GpuIndex(0), &raw);
-        assert!(!is_meant(&mut listings, 0, life(20)), "it is listed still");
+        assert!(!listings.is_meant(0, new), "it is listed still");
         listings.forget_missing(GpuIndex(0), &[]);
-        assert!(is_meant(&mut listings, 0, life(20)), "a look without it has ended the old listing");
+        assert!(listings.is_meant(0, new), "a look without it has ended the old listing");
     }
 
     #[test]
     fn a_listing_found_right_after_an_end_is_that_of_the_dead_even_if_no_look_saw_it_alive() {
         let mut listings = Listings { read_at: HashMap::from([(GpuIndex(0), Mono(500))]), ..Listings::default() };
-        let swapped_at = |ended| Holder { now: life(20), before: life(10).map(|process| (process, Mono(ended))) };
-        assert!(!listings.is_meant(GpuIndex(0), PID, swapped_at(501), LOOK));
-        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK), "it goes on");
+        let swapped_at = |ended| Holder { now: Now::Process(life(20)), before: Some((life(10), Mono(ended))) };
+        assert!(!listings.is_meant(0, swapped_at(501)));
+        assert!(!listings.is_meant(0, held(Now::Process(life(20)))), "it goes on");
         listings.forget_missing(GpuIndex(0), &[]);
-        assert!(listings.is_meant(GpuIndex(0), PID, swapped_at(499), LOOK), "a look since the end did not list it");
+        assert!(listings.is_meant(0, swapped_at(499)), "a look since the end did not list it");
     }
 
     #[test]
     fn a_listing_that_began_with_nobody_is_never_somebody_s() {
         let mut listings = Listings::default();
-        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: None, before: None }, LOOK));
-        assert!(!listings.is_meant(GpuIndex(0), PID, Holder { now: life(20), before: None }, LOOK));
+        assert!(!listings.is_meant(0, held(Now::Nobody)));
+        assert!(!listings.is_meant(0, held(Now::Process(life(20)))));
+    }
+
+    #[test]
+    fn a_holder_that_could_not_be_told_is_found_by_a_later_look() {
+        let mut listings = Listings::default();
+        assert!(!listings.is_meant(0, held(Now::Untold)));
+        assert!(listings.is_meant(0, held(Now::Process(life(20)))));
+        assert!(!listings.is_meant(0, held(Now::Untold)));
+        assert!(listings.is_meant(0, held(Now::Process(life(20)))), "and an unlucky look between changes nothing");
+        let dead = Some((life(10), Mono(1)));
+        assert!(!listings.is_meant(1, Holder { now: Now::Untold, before: dead }));
+        assert!(!listings.is_meant(1, held(Now::Process(life(20)))), "the dead one's listing is not a newcomer's");
     }
 
     #[test]

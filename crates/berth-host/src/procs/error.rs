@@ -1,7 +1,9 @@
-//! Why processes cannot be followed at all. A process that is gone is no error.
+//! Why processes cannot be followed at all, or one not be told this time. A process that is gone is no error.
 
 use std::io;
 use std::path::PathBuf;
+
+use super::read::ReadError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcsError {
@@ -15,4 +17,13 @@ pub enum ProcsError {
     NoPidfd { source: io::Error },
     #[error("cannot set up the watch for process exits: {source}")]
     Watch { source: io::Error },
+}
+
+/// Why it could not be told who has a pid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IdentifyError {
+    #[error("cannot open a pidfd of process {pid}: {source}")]
+    Pidfd { pid: u32, source: io::Error },
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }

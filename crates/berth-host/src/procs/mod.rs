@@ -27,6 +27,7 @@ use berth_model::{Event, Mono, ProcKey, ProcessFacts};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use error::IdentifyError;
 pub use error::ProcsError;
 use users::Users;
 use watch::{Token, Watch};
@@ -70,9 +71,19 @@ struct Entry {
 /// Who has a pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    pub now: Option<ProcKey>,
+    pub now: Now,
     /// Who was announced, had it until lately, and until when; `None` if somebody was announced since.
     pub before: Option<(ProcKey, Mono)>,
+}
+
+/// Who has a pid at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Now {
+    Process(ProcKey),
+    /// No process has it, or a zombie.
+    Nobody,
+    /// Somebody may have it: it could not be told this time, for want of a file descriptor for example.
+    Untold,
 }
 
 // === impl Registry ===
@@ -108,13 +119,13 @@ impl Registry {
         let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.by_pid.get(&pid).and_then(|token| known.by_token.get(token));
         match entry {
-            Some(entry) if is_alive(&entry.pidfd) => Holder { now: Some(entry.facts.process), before: None },
+            Some(entry) if is_alive(&entry.pidfd) => Holder { now: Now::Process(entry.facts.process), before: None },
             // Dead, though nobody has taken note yet.
             Some(entry) => {
                 let before = Some((entry.facts.process, crate::clock::now()));
-                Holder { now: self.shared.identify(pid), before }
+                Holder { now: self.shared.now(pid), before }
             }
-            None => Holder { now: self.shared.identify(pid), before: known.ended.get(&pid).copied() },
+            None => Holder { now: self.shared.now(pid), before: known.ended.get(&pid).copied() },
         }
     }
 
@@ -135,10 +146,22 @@ impl Registry {
 // === impl Shared ===
 
 impl Shared {
-    fn identify(&self, pid: u32) -> Option<ProcKey> {
-        let pidfd = open(pid).ok()??;
-        let process = read::key(&self.proc_root, pid).ok()?;
-        is_alive(&pidfd).then_some(process)
+    fn now(&self, pid: u32) -> Now {
+        match self.identify(pid) {
+            Ok(Some(process)) => Now::Process(process),
+            Ok(None) => Now::Nobody,
+            Err(error) => {
+                tracing::warn!(pid, %error, "cannot tell who has the pid; the next look tries again");
+                Now::Untold
+            }
+        }
+    }
+
+    /// `Ok(None)` if there is no such process; an error says nothing about whether there is.
+    fn identify(&self, pid: u32) -> Result<Option<ProcKey>, IdentifyError> {
+        let Some(pidfd) = open(pid).map_err(|source| IdentifyError::Pidfd { pid, source })? else { return Ok(None) };
+        let process = read::key(&self.proc_root, pid);
+        if is_alive(&pidfd) { Ok(Some(process?)) } else { Ok(None) }
     }
 
     /// A process not known yet: read it, announce it, watch it.

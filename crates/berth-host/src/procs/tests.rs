@@ -54,13 +54,15 @@ fn the_holder_of_a_pid_is_told_without_being_announced_and_remembered_after_its_
     let (registry, event_rx) = registry();
     let mut child = sleeper();
     let pid = child.id();
-    let Holder { now: Some(key), before: None } = registry.holder(pid) else { panic!("{:?}", registry.holder(pid)) };
+    let Holder { now: Now::Process(key), before: None } = registry.holder(pid) else {
+        panic!("{:?}", registry.holder(pid))
+    };
     assert!(event_rx.try_recv().is_err(), "it was announced");
     assert_eq!(registry.resolve(pid), Some(key));
-    assert_eq!(registry.holder(pid), Holder { now: Some(key), before: None });
+    assert_eq!(registry.holder(pid), Holder { now: Now::Process(key), before: None });
     child.kill().unwrap();
     let held_before = || match registry.holder(pid) {
-        Holder { now: None, before: Some((before, _)) } => before == key,
+        Holder { now: Now::Nobody, before: Some((before, _)) } => before == key,
         _ => false,
     };
     eventually("a zombie holds nothing", held_before);

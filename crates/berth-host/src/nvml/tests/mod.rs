@@ -134,6 +134,43 @@ fn a_list_that_cannot_be_read_says_nothing_about_who_is_there() {
     assert!(matches!(sample.gpus[1].reading, GpuReading::Ok { processes: Some(_), .. }));
 }
 
+/// Set in the child that may open no more files.
+const CHILD: &str = "BERTH_TEST_WITHOUT_FILES";
+
+/// In a process of its own: the limit on open files holds for all tests in one.
+#[test]
+fn a_process_that_could_not_be_identified_once_is_found_by_the_next_look() {
+    if std::env::var_os(CHILD).is_some() {
+        return look_without_and_with_files();
+    }
+    let name = "nvml::tests::a_process_that_could_not_be_identified_once_is_found_by_the_next_look";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn look_without_and_with_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let mut host = FakeHost::new();
+    let registry = Registry::new(Path::new("/proc"), channel().0).unwrap();
+    let mut probe = host.probe();
+    probe.inventory().unwrap();
+    let pid = host.occupy(FIRST, Bytes::from_mib(1));
+    old_enough();
+    let mut listings = Listings::default();
+    let mut seen = || {
+        let sample = probe.look(false).resolve(&registry, &mut listings);
+        let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+        processes.iter().map(|process| process.process.pid).collect::<Vec<_>>()
+    };
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit.clone() }).unwrap();
+    let without = seen();
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert_eq!((without, seen()), (vec![], vec![pid]));
+}
+
 /// A process counts from the tick of 10 ms after its start.
 fn old_enough() {
     let born = crate::clock::boot_ticks();
