@@ -9,7 +9,7 @@ use berth_model::{Bytes, Span};
 use crate::options::{FOREVER, Failure, GapRange, How, Lookup, Mode, Options};
 use crate::record::Phase;
 
-/// Run the papers' matrix product on a GPU, phase by phase, and print true times as JSON lines
+/// Run a naive matrix product on a GPU, phase by phase, and print true times as JSON lines
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// What to do

@@ -1,6 +1,6 @@
 //! A GPU workload that tells the truth about its own timing.
 //!
-//! The papers' matrix product in phases, on the CUDA driver API alone. The driver library is opened at run time and the
+//! A naive matrix product in phases, on the CUDA driver API alone. The driver library is opened at run time and the
 //! kernel is PTX text, so the same program runs on the simulated `libcuda.so.1` and on any real one, without a toolkit.
 //! Besides the product it can hold memory and idle, make light periodic load, and fail in any phase in several ways.
 //! It is what the monitor is measured against; it knows nothing of berth.

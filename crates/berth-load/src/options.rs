@@ -18,7 +18,7 @@ pub const FOREVER: Duration = Duration::MAX;
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The papers' matrix product, phase by phase
+    /// A naive matrix product, phase by phase
     Matmul,
     /// Take memory, keep it and idle
     Hold,

@@ -1,6 +1,6 @@
 //! Small programs run against an engine in virtual time: how long do k processes take, and where does the time go.
 //!
-//! The program is the papers' workload, a square FP32 matrix product in phases: start, host arrays, context, allocation,
+//! The program is the workload such measurements use, a square FP32 matrix product in phases: start, host arrays, context, allocation,
 //! two inputs, kernel, one output, free, teardown. What the host side costs is the profile's `host` section. An
 //! [`Order`] says what the processes wait for outside the GPU; how they share it is the engine's [`Sharing`].
 //!

@@ -11,7 +11,7 @@ use berth_model::{Bytes, Moment, Settings, Snapshot, Span};
 
 use super::daemon::Daemon;
 use super::quantiles::Quantiles;
-use super::report::{Cost, CurvePoint, Detection, Machine, PAPER_ERROR_MS, Report, Workload};
+use super::report::{Cost, CurvePoint, Detection, Machine, PUBLISHED_ERROR_MS, Report, Workload};
 use super::seen::{self, Listener, What, instants, pair};
 use super::slowdown::{Slowdown, Window};
 use super::truth::{self, End, Stay};
@@ -98,7 +98,7 @@ pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
         nvml_curve: Vec::new(),
         cost: Vec::new(),
         slowdown: None,
-        paper_error_ms: PAPER_ERROR_MS,
+        published_error_ms: PUBLISHED_ERROR_MS,
         goals: Vec::new(),
     };
     if plan.parts.contains(&Part::Detection) {
@@ -182,7 +182,7 @@ impl Bench<'_> {
         self.stage.launch(&launch)
     }
 
-    /// Runs the papers' workload under a daemon and gathers both sides of the story.
+    /// Runs the workload under a daemon and gathers both sides of the story.
     fn observe(&mut self, daemon: &Daemon, containers: u32, rounds: u32) -> anyhow::Result<Outcome> {
         let listener = Listener::start(daemon.client())?;
         let tenants = (0..containers).map(|_| self.launch(rounds, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -9,8 +9,8 @@ use super::daemon::CpuPct;
 use super::quantiles::Quantiles;
 use super::slowdown::Slowdown;
 
-/// Start and end as the papers' monitor saw them, later than the task's own timers, in milliseconds (paper 2, Table 2).
-pub const PAPER_ERROR_MS: f64 = 220.0;
+/// How much later than a task's own timers a published monitor, which polls, saw start and end, in milliseconds.
+pub const PUBLISHED_ERROR_MS: f64 = 220.0;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -21,7 +21,7 @@ pub struct Report {
     pub nvml_curve: Vec<CurvePoint>,
     pub cost: Vec<Cost>,
     pub slowdown: Option<Slowdown>,
-    pub paper_error_ms: f64,
+    pub published_error_ms: f64,
     pub goals: Vec<Goal>,
 }
 
@@ -115,7 +115,10 @@ impl Report {
             out,
             "{containers} tenants, {processes_each} processes each, two stays per process, {matrix_size}² products at random times\n"
         )?;
-        writeln!(out, "Seen against the workload's own clock, in ms (the papers' monitor: +{PAPER_ERROR_MS} ms)")?;
+        writeln!(
+            out,
+            "Seen against the workload's own clock, in ms (a published monitor that polls: +{PUBLISHED_ERROR_MS} ms)"
+        )?;
         writeln!(
             out,
             "{:<8} {:<18} {:>5} {:>6}   {:>26}   {:>26}",

@@ -10,7 +10,7 @@ Examples:
   berth load light --period 50ms
   berth load --fail-at kernel --fail-how kill";
 
-/// Run the papers' matrix product on a GPU, phase by phase, and print true times as JSON lines
+/// Run a naive matrix product on a GPU, phase by phase, and print true times as JSON lines
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 #[group(id = "berth-load")]
