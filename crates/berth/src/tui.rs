@@ -3,6 +3,7 @@
 mod app;
 mod draw;
 mod history;
+mod input;
 mod keys;
 mod screen;
 mod sorting;
@@ -10,35 +11,34 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use berth_model::Settings;
-use crossterm::event::{self, Event, KeyEventKind};
+use crossterm::event::KeyEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use ratatui::Frame;
 
 use crate::live::Live;
 use crate::out::colours_wanted;
 use app::{App, Flow};
 use draw::Palette;
+use input::{Input, Inputs};
 use screen::Screen;
 use terminal::Screenful;
 
-/// Shows `live` until the user quits or nothing more can come.
+/// Shows `live` until the user quits, the terminal closes, a signal asks to end, or nothing more can come.
 pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     let mut app = App::new(live.origin.clone(), settings.api.socket.clone());
     let palette = Palette::new(colours_wanted());
     let zone = TimeZone::system();
-    let stop = stop_on_signal()?;
+    let inputs = Inputs::open()?;
     let mut terminal = Screenful::open()?;
     let mut next_step = Instant::now();
     loop {
-        if stop.load(Ordering::Relaxed) || take_updates(live, &mut app) == Flow::Quit {
+        if take_updates(live, &mut app) == Flow::Quit {
             return Ok(());
         }
         if Instant::now() >= next_step {
@@ -46,20 +46,16 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
             next_step = Instant::now() + interval;
         }
         let clock = Timestamp::now();
-        terminal.draw(|frame| draw::screen(frame, &Screen::of(&app, frame.area(), clock, &zone), &palette))?;
-        if event::poll(next_step.saturating_duration_since(Instant::now()))? && take_key(&mut app)? == Flow::Quit {
-            return Ok(());
+        let draw = |frame: &mut Frame| draw::screen(frame, &Screen::of(&app, frame.area(), clock, &zone), &palette);
+        match terminal.draw(draw) {
+            Err(_) if inputs.has_ended() => return Ok(()),
+            drawn => drawn?,
+        }
+        match inputs.next(next_step.saturating_duration_since(Instant::now()))? {
+            Input::Keys(keys) if take_keys(&keys, &mut app) == Flow::Stay => {}
+            Input::Keys(_) | Input::Ended => return Ok(()),
         }
     }
-}
-
-/// A signal that would end us must not leave the terminal in our hands.
-fn stop_on_signal() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
-    }
-    Ok(stop)
 }
 
 fn take_updates(live: &Live, app: &mut App) -> Flow {
@@ -72,12 +68,12 @@ fn take_updates(live: &Live, app: &mut App) -> Flow {
     }
 }
 
-/// Resizing needs nothing but another drawing, which follows anyway.
-fn take_key(app: &mut App) -> Result<Flow> {
-    match event::read()? {
-        Event::Key(key) if key.kind != KeyEventKind::Release => {
-            Ok(keys::action(key, app.is_typing()).map_or(Flow::Stay, |action| app.act(action)))
+fn take_keys(keys: &[KeyEvent], app: &mut App) -> Flow {
+    for key in keys {
+        let action = keys::action(*key, app.is_typing());
+        if action.is_some_and(|action| app.act(action) == Flow::Quit) {
+            return Flow::Quit;
         }
-        _ => Ok(Flow::Stay),
     }
+    Flow::Stay
 }

@@ -216,6 +216,21 @@ fn top_draws_on_a_terminal_and_gives_it_back_at_a_key_or_a_signal() {
     }
 }
 
+/// Killing `script` closes the terminal it gave.
+#[test]
+fn top_ends_when_its_terminal_closes() {
+    let host = Host::start();
+    let top = OnTerminal::top(&host);
+    top.until_shown("GPU 1 NVIDIA H200");
+    let pid = top.pid().as_raw_nonzero();
+    drop(top.script);
+    until("the end of top", || {
+        // Nobody may have taken its exit code yet.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    });
+}
+
 #[test]
 fn the_service_manager_is_told_when_the_daemon_is_ready_alive_and_stopping() {
     let host = Host::start();
