@@ -141,7 +141,9 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn of(args: &Args, snapshot: &'a Snapshot) -> Self {
         let is_wanted = |gpu: Option<GpuIndex>| args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)));
-        let was_wanted = |task: &&EndedTask| task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
+        // An ended task may have been on no known GPU: it is left out only if somebody asked for one.
+        let was_wanted =
+            |task: &&EndedTask| args.gpu.is_none() || task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
         Self {
             tasks: snapshot.tasks.iter().filter(|row| is_wanted(row.gpu_index)).collect(),
             ended: snapshot.ended.iter().map(AsRef::as_ref).filter(was_wanted).collect(),
@@ -176,5 +178,36 @@ fn warn_if_blind(snapshot: &Snapshot) {
         if let Some(reason) = &gpu.lost {
             eprintln!("berth: GPU {} is lost: {reason}", gpu.index);
         }
+        if let Some(reason) = &gpu.blind {
+            eprintln!("berth: GPU {}: its processes cannot be listed: {reason}", gpu.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::testing::{busy, ended};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &[&str]) -> Args {
+        Line::parse_from(["ps"].iter().chain(line)).args
+    }
+
+    #[test]
+    fn a_task_that_ended_on_no_known_gpu_is_left_out_only_if_one_is_asked_for() {
+        let mut nowhere = ended().remove(0);
+        nowhere.gpus.clear();
+        let mut snapshot = busy();
+        snapshot.ended.push(Arc::new(nowhere));
+        let count = |line: &[&str]| Shown::of(&args(line), &snapshot).ended.len();
+        assert_eq!((count(&["--all"]), count(&["--all", "--gpu", "1"]), count(&["--all", "--gpu", "7"])), (2, 1, 0));
     }
 }
