@@ -79,8 +79,8 @@ pub enum GpuReading {
         memory_used: Option<Bytes>,
         /// Up to about 200 ms old by the driver's doing.
         core: Option<Percent>,
-        /// `None`: the list could not be read this time, which says nothing about who is on the GPU.
-        processes: Option<Vec<GpuProcess>>,
+        /// `Err`: why the list could not be read this time, which says nothing about who is on the GPU.
+        processes: Result<Vec<GpuProcess>, String>,
     },
     /// The driver no longer answers for this GPU.
     Lost { reason: String },

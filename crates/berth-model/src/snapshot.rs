@@ -33,6 +33,9 @@ pub struct GpuView {
     pub tenants: u32,
     /// `None` while the GPU answers; else what the driver said.
     pub lost: Option<String>,
+    /// Why its processes could not be listed at the last look; `None` while they can, and while the GPU is lost. Tenants
+    /// are then those known from before and from probes.
+    pub blind: Option<String>,
     pub mig: Option<bool>,
 }
 

@@ -50,6 +50,7 @@ pub fn gpu(index: u32, used_mib: u64, core: u32) -> GpuView {
         core_pct: Percent::checked(core),
         tenants: 0,
         lost: None,
+        blind: None,
         mig: Some(false),
     }
 }

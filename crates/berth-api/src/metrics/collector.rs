@@ -72,7 +72,8 @@ impl Page<'_, '_> {
             (labels, 1.0)
         });
         self.gauges(names::GPU_INFO, info)?;
-        self.gauges(names::GPU_UP, each(|gpu| Some(if gpu.lost.is_none() { 1.0 } else { 0.0 })))?;
+        self.gauges(names::GPU_UP, each(|gpu| Some(truth(gpu.lost.is_none()))))?;
+        self.gauges(names::GPU_READABLE, each(|gpu| Some(truth(gpu.lost.is_none() && gpu.blind.is_none()))))?;
         self.gauges(names::GPU_TENANTS, each(|gpu| Some(f64::from(gpu.tenants))))?;
         self.gauges(names::GPU_MEMORY_SIZE, each(|gpu| gpu.memory_total_bytes.map(|bytes| float(bytes.0))))?;
         self.gauges(names::GPU_MEMORY_USED, each(|gpu| gpu.memory_used_bytes.map(|bytes| float(bytes.0))))?;
@@ -123,6 +124,10 @@ fn tenant_labels(row: &TaskRow) -> Option<Labels> {
         (label::OWNER, row.owner.clone().unwrap_or_default()),
         (label::GPU, row.gpu_index?.to_string()),
     ])
+}
+
+fn truth(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
 }
 
 fn ratio(percent: Percent) -> f64 {

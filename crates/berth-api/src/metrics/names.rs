@@ -14,6 +14,7 @@ pub const SOURCE_UP: Named = ("berth_source_up", "Whether a source of events wor
 
 pub const GPU_INFO: Named = ("berth_gpu_info", "A GPU of this host, always 1");
 pub const GPU_UP: Named = ("berth_gpu_up", "Whether the driver answers for the GPU");
+pub const GPU_READABLE: Named = ("berth_gpu_processes_readable", "Whether the GPU's processes can be listed");
 pub const GPU_TENANTS: Named = ("berth_gpu_tenants", "Tenants on the GPU");
 pub const GPU_MEMORY_SIZE: Named = ("berth_gpu_memory_size_bytes", "Memory the GPU has");
 pub const GPU_MEMORY_USED: Named = ("berth_gpu_memory_used_bytes", "Memory in use on the GPU, by whomever");

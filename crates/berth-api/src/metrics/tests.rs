@@ -33,6 +33,16 @@ fn what_is_unknown_has_no_series() {
 }
 
 #[test]
+fn a_gpu_whose_processes_cannot_be_listed_is_not_taken_for_an_empty_one() {
+    let mut blind = Snapshot::clone(&snapshot());
+    blind.gpus[0].blind = Some("unknown error".into());
+    let of = |snapshot| page(Arc::new(snapshot), USAGE, Format::Prometheus).unwrap();
+    let readable = "berth_gpu_processes_readable{gpu=\"0\"}";
+    assert!(of(Snapshot::clone(&snapshot())).contains(&format!("{readable} 1.0\n")));
+    assert!(of(blind).contains(&format!("{readable} 0.0\n")));
+}
+
+#[test]
 fn promtool_finds_nothing_to_complain_about() {
     let Some(promtool) = promtool() else {
         let required = std::env::var_os("BERTH_TEST_REQUIRED").is_some();

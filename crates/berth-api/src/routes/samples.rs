@@ -62,6 +62,7 @@ fn gpu(index: u32, lost: Option<&str>) -> GpuView {
         core_pct: if lost.is_none() { Percent::checked(40) } else { None },
         tenants: 2,
         lost: lost.map(str::to_owned),
+        blind: None,
         mig: Some(false),
     }
 }

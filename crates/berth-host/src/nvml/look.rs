@@ -83,17 +83,11 @@ impl Look {
                     GpuReading::Lost { reason }
                 }
                 RawReading::Ok { memory_used, core, processes } => {
-                    let processes = match processes {
-                        Ok(listed) => {
-                            let named = listings.name(gpu.index, &listed, began, registry);
-                            listings.read_at.insert(gpu.index, at);
-                            Some(named)
-                        }
-                        Err(reason) => {
-                            tracing::debug!(gpu = gpu.index.0, reason, "no process list this time");
-                            None
-                        }
-                    };
+                    let processes = processes.map(|listed| {
+                        let named = listings.name(gpu.index, &listed, began, registry);
+                        listings.read_at.insert(gpu.index, at);
+                        named
+                    });
                     GpuReading::Ok { memory_used, core, processes }
                 }
             },

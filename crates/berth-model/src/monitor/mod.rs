@@ -58,6 +58,8 @@ struct Gpu {
     memory_used: Option<Bytes>,
     core: Option<Percent>,
     lost: Option<String>,
+    /// Why the last look could not list its processes.
+    blind: Option<String>,
     /// The one tenant looks have found here, and since when.
     sole: Option<(TenantKey, Mono)>,
 }
@@ -170,7 +172,7 @@ impl Monitor {
         let mut known = std::mem::take(&mut self.gpus);
         for info in gpus {
             let gpu = known.remove(&info.index).filter(|gpu| gpu.info.uuid == info.uuid);
-            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, sole: None };
+            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, blind: None, sole: None };
             self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
         }
         Vec::new()
@@ -198,7 +200,7 @@ impl Monitor {
         let Some(gpu) = self.gpus.get_mut(&sample.index) else { return };
         match &sample.reading {
             GpuReading::Lost { reason } => {
-                (gpu.memory_used, gpu.core) = (None, None);
+                (gpu.memory_used, gpu.core, gpu.blind) = (None, None, None);
                 if gpu.lost.replace(reason.clone()).is_none() {
                     self.counters.gpus_lost += 1;
                     changes.push(Change::GpuLost { gpu: sample.index, reason: reason.clone() });
@@ -209,7 +211,8 @@ impl Monitor {
                 if gpu.lost.take().is_some() {
                     changes.push(Change::GpuBack { gpu: sample.index });
                 }
-                if let Some(processes) = processes {
+                gpu.blind = processes.as_ref().err().cloned();
+                if let Ok(processes) = processes {
                     self.process_list(sample.index, processes, at, changes);
                 }
             }

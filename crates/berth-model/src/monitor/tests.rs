@@ -90,7 +90,7 @@ impl Host {
             let reading = GpuReading::Ok {
                 memory_used: Some(Bytes(0)),
                 core: core.and_then(Percent::checked),
-                processes: Some(processes.collect()),
+                processes: Ok(processes.collect()),
             };
             GpuSample { index: GpuIndex(gpu), reading }
         });
@@ -311,11 +311,15 @@ fn a_list_that_could_not_be_read_ends_nothing() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
     host.look(100, &[(process(7), 0, 500)]);
-    let reading = GpuReading::Ok { memory_used: None, core: None, processes: None };
+    let reading = GpuReading::Ok { memory_used: None, core: None, processes: Err("unknown error".into()) };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
     host.apply(Event::Sample(Sample { at: at(200), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     assert_eq!(host.ended_ms(), [0u64; 0]);
-    assert_eq!(host.snapshot(210).tasks.len(), 1);
+    let snapshot = host.snapshot(210);
+    assert_eq!((snapshot.tasks.len(), snapshot.gpus[0].blind.as_deref()), (1, Some("unknown error")));
+    assert_eq!(snapshot.gpus[1].blind, None, "the other GPU's list was read");
+    host.look(300, &[(process(7), 0, 500)]);
+    assert_eq!(host.snapshot(310).gpus[0].blind, None);
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl Monitor {
             core_pct: gpu.core,
             tenants: u32::try_from(self.tenants_on(gpu.info.index).len()).unwrap_or(u32::MAX),
             lost: gpu.lost.clone(),
+            blind: gpu.blind.clone(),
             mig: gpu.info.mig,
         }
     }

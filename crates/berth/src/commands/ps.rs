@@ -1,8 +1,8 @@
 //! `berth ps`: who is on the GPUs, as a table or JSON. Asks the daemon, or looks once itself.
 
+mod watch;
+
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -13,7 +13,6 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::cli::Global;
-use crate::live::{Live, Origin, Update};
 use crate::out::Stdout;
 use crate::table::{self, Style};
 use crate::{engine, live, logging, settings};
@@ -26,7 +25,8 @@ Examples:
   berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
 
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
-`tasks` and `ended`. With --watch: one line of that per interval. Unknown is null.
+`tasks` and `ended`. With --watch: one line of that per look of the
+daemon, at most one per interval. Unknown is null.
 Without a daemon berth looks once itself, and says so.";
 
 /// A daemon that has only just started gets this long for its first look: waking a driver can take seconds.
@@ -58,7 +58,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     match args.watch {
-        Some(interval) => watch(args, &settings, interval.get())?,
+        Some(interval) => watch::run(args, &settings, interval.get())?,
         None => show(args, &once(&settings)?)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -82,40 +82,6 @@ fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
     eprintln!("berth: {}; looked once without it,", live::describe(because));
     eprintln!("berth: so starts are those of the processes, and who is idle or has left is not known");
     engine::sample_once(settings)
-}
-
-/// A line per interval, or a screen if somebody looks at it.
-fn watch(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
-    let live = Live::open(settings, interval)?;
-    if let Origin::OurOwn { because } = &live.origin {
-        eprintln!("berth: {because}; watching without it");
-    }
-    let mut next = Instant::now();
-    let mut latest: Option<Arc<Snapshot>> = None;
-    loop {
-        match live.update_rx.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Update::Snapshot(snapshot)) if latest.is_none() => {
-                latest = Some(snapshot);
-                next = Instant::now();
-            }
-            Ok(Update::Snapshot(snapshot)) => latest = Some(snapshot),
-            Ok(Update::Lost(reason)) => eprintln!("berth: {reason}; trying again"),
-            Ok(Update::Change(_) | Update::Missed(_) | Update::Connected) => {}
-            Err(RecvTimeoutError::Timeout) => {
-                if let Some(snapshot) = &latest {
-                    clear_screen(args)?;
-                    show(args, snapshot)?;
-                }
-                next += interval.max(Duration::from_millis(1));
-            }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-    }
-}
-
-fn clear_screen(args: &Args) -> Result<()> {
-    const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-    if Stdout::is_terminal() && !args.json { Stdout::text(HOME_AND_CLEAR) } else { Ok(()) }
 }
 
 fn show(args: &Args, snapshot: &Snapshot) -> Result<()> {
@@ -142,8 +108,7 @@ impl<'a> Shown<'a> {
     fn of(args: &Args, snapshot: &'a Snapshot) -> Self {
         let is_wanted = |gpu: Option<GpuIndex>| args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)));
         // An ended task may have been on no known GPU: it is left out only if somebody asked for one.
-        let was_wanted =
-            |task: &&EndedTask| args.gpu.is_none() || task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
+        let was_wanted = |task: &&EndedTask| args.gpu.is_none() || task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
         Self {
             tasks: snapshot.tasks.iter().filter(|row| is_wanted(row.gpu_index)).collect(),
             ended: snapshot.ended.iter().map(AsRef::as_ref).filter(was_wanted).collect(),
@@ -186,6 +151,8 @@ fn warn_if_blind(snapshot: &Snapshot) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use clap::Parser;
 
     use super::*;

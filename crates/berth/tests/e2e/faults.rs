@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use berth_load::Phase;
+use berth_model::settings::Mode;
 use berth_model::{Change, Source, SourceStatus, TaskState};
 
 use crate::support::{Daemon, Host, Tenant, until};
@@ -73,6 +74,20 @@ fn lists_and_figures_that_cannot_be_read_leave_what_is_known() {
     drop(tenant);
     until("the end, told by the kernel", || daemon.ps().is_empty().then_some(()));
     assert!(daemon.is_running());
+}
+
+#[test]
+fn a_gpu_whose_processes_cannot_be_listed_is_not_shown_as_empty() {
+    let host = Host::start();
+    host.fault(&["nvml", "process-list", "999"]);
+    let daemon = host.daemon_with("berth", |settings| settings.probes.mode = Mode::Off);
+    let _unseen = host.holder("unseen", &[]);
+    look_again(&daemon);
+    let ps = daemon.berth(&["ps"]);
+    assert_eq!(ps.code, 0);
+    assert!(ps.stderr.contains("GPU 0: its processes cannot be listed: "), "{ps:?}");
+    let gpus = daemon.snapshot().gpus;
+    assert!(gpus.iter().all(|gpu| gpu.blind.is_some() && gpu.lost.is_none()), "{gpus:?}");
 }
 
 #[test]

@@ -98,11 +98,11 @@ fn a_listed_process_that_has_ended_is_left_out_of_the_sample() {
     let look = probe.look(false);
     let sample = look.clone().resolve(&registry, &mut Listings::default());
     assert!(matches!(event_rx.try_recv(), Ok(Event::Process(facts)) if facts.process.pid == pid));
-    let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    let GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
     assert_eq!(processes.iter().map(|process| process.process.pid).collect::<Vec<_>>(), [pid]);
     host.vacate(pid);
     let late = look.resolve(&registry, &mut Listings::default());
-    let GpuReading::Ok { processes: Some(processes), .. } = &late.gpus[0].reading else { panic!("{late:?}") };
+    let GpuReading::Ok { processes: Ok(processes), .. } = &late.gpus[0].reading else { panic!("{late:?}") };
     assert_eq!(*processes, []);
 }
 
@@ -118,7 +118,7 @@ fn a_newcomer_with_a_listed_pid_is_not_taken_for_the_listed_process() {
     let RawReading::Ok { processes, .. } = &mut look.gpus[0].reading else { panic!() };
     *processes = Ok(vec![RawProcess { pid: newcomer, kind: ProcessKind::Compute, memory: Some(Bytes(1)), core: None }]);
     let sample = look.resolve(&registry, &mut Listings::default());
-    let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    let GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
     assert_eq!(*processes, []);
 }
 
@@ -130,8 +130,9 @@ fn a_list_that_cannot_be_read_says_nothing_about_who_is_there() {
     probe.inventory().unwrap();
     host.change(FIRST, |gpu| gpu.list_fails = Some("an internal driver error occurred".into()));
     let sample = probe.look(false).resolve(&registry, &mut Listings::default());
-    assert!(matches!(sample.gpus[0].reading, GpuReading::Ok { processes: None, .. }));
-    assert!(matches!(sample.gpus[1].reading, GpuReading::Ok { processes: Some(_), .. }));
+    let GpuReading::Ok { processes: Err(reason), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    assert_eq!(reason, "an internal driver error occurred");
+    assert!(matches!(sample.gpus[1].reading, GpuReading::Ok { processes: Ok(_), .. }));
 }
 
 /// Set in the child that may open no more files.
@@ -161,7 +162,7 @@ fn look_without_and_with_files() {
     let mut listings = Listings::default();
     let mut seen = || {
         let sample = probe.look(false).resolve(&registry, &mut listings);
-        let GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+        let GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
         processes.iter().map(|process| process.process.pid).collect::<Vec<_>>()
     };
     let limit = getrlimit(Resource::Nofile);

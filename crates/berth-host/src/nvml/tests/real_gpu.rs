@@ -53,7 +53,7 @@ fn a_real_gpu_is_seen_as_the_simulated_one_is() {
         assert_eq!((process.kind, process.core.map(|core| core.get())), (ProcessKind::Compute, Some(0)));
         assert!(process.memory.is_some_and(|memory| memory >= Bytes::from_mib(64)), "{process:?}");
     }
-    let GpuReading::Ok { processes: Some(named), .. } =
+    let GpuReading::Ok { processes: Ok(named), .. } =
         &look.resolve(&registry, &mut Listings::default()).gpus[0].reading
     else {
         panic!()

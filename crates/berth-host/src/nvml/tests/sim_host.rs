@@ -223,7 +223,7 @@ fn clients_of_mps_are_told_as_such_and_their_share_is_unknown() {
     assert_eq!((process.pid, process.kind), (pid, ProcessKind::MpsClient));
     let registry = crate::procs::Registry::new(Path::new("/proc"), std::sync::mpsc::channel().0).unwrap();
     let sample = look.resolve(&registry, &mut Listings::default());
-    let berth_model::GpuReading::Ok { processes: Some(processes), .. } = &sample.gpus[0].reading else {
+    let berth_model::GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else {
         panic!("{sample:?}");
     };
     assert_eq!((processes[0].kind, processes[0].core), (ProcessKind::MpsClient, None));
