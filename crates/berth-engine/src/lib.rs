@@ -22,7 +22,7 @@ use berth_host::procs::ProcsError;
 use berth_model::{Change, Event, Monitor, Settings, Snapshot};
 
 pub use once::sample_once;
-use sources::Sources;
+use sources::{Sources, ask_names};
 use steady::Steady;
 use table::TaskTable;
 
@@ -143,9 +143,7 @@ impl Loop {
 
     /// What follows from a batch of events: questions to sources, the next look, and what everybody sees.
     fn after(&mut self, changes: &[Change]) {
-        for id in self.monitor.take_questions() {
-            self.sources.describe(id);
-        }
+        ask_names(&mut self.monitor, |id| self.sources.describe(id));
         let now = self.steady.date(clock::anchor());
         self.sources.look(self.monitor.wish(now.mono));
         for change in changes {

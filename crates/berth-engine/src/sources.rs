@@ -9,7 +9,7 @@ use berth_host::probes::{self, Probes};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
 use berth_model::settings::Mode;
-use berth_model::{ContainerId, Event, Settings, Source, SourceStatus};
+use berth_model::{ContainerId, Event, Monitor, Settings, Source, SourceStatus};
 
 use crate::StartError;
 use crate::sampler::{Sampler, describe};
@@ -46,13 +46,9 @@ impl Sources {
         Ok(Self { probes, _connector: connector, sampler, docker })
     }
 
-    /// Asks the engine about a container. A full queue drops the question; the model asks again when the engine is back.
-    pub fn describe(&self, id: ContainerId) {
-        if let Some(docker) = &self.docker
-            && !docker.describe(id)
-        {
-            tracing::warn!("too many questions to the container engine at once; one was dropped");
-        }
+    /// Asks the engine about a container; `false` if its queue is full. Without an engine nothing is asked.
+    pub fn describe(&self, id: ContainerId) -> bool {
+        self.docker.as_ref().is_none_or(|docker| docker.describe(id))
     }
 
     pub fn look(&self, wish: Wish) {
@@ -64,6 +60,20 @@ impl Sources {
         if let (Some(probes), Event::Process(facts)) = (&self.probes, event) {
             probes.attach_process(facts.process.pid);
         }
+    }
+}
+
+/// Puts the model's questions about containers. Those `describe` has no room for wait for the next time.
+pub(crate) fn ask_names(monitor: &mut Monitor, describe: impl Fn(ContainerId) -> bool) {
+    let mut waiting = 0_u32;
+    for id in monitor.take_questions() {
+        if !describe(id.clone()) {
+            monitor.ask_again(&id);
+            waiting += 1;
+        }
+    }
+    if waiting > 0 {
+        tracing::warn!(waiting, "too many questions to the container engine at once; they are asked again");
     }
 }
 
@@ -121,4 +131,45 @@ fn required(source: Source, error: &dyn Error) -> StartError {
 fn say(event_tx: &Sender<Event>, source: Source, status: SourceStatus) {
     // The receiver lives in the caller.
     let _ = event_tx.send(Event::Source { source, status });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use berth_model::{ProcKey, ProcessFacts, Runtime, TenantKey, settings};
+
+    use super::*;
+
+    #[test]
+    fn a_question_there_was_no_room_for_is_asked_again() {
+        let mut monitor = Monitor::new(settings::Monitor::default());
+        let ids = ["a", "b"].map(|letter| ContainerId(letter.repeat(64)));
+        for (pid, id) in (1..).zip(&ids) {
+            monitor.apply(Event::Process(ProcessFacts {
+                process: ProcKey { pid, start_ticks: 1 },
+                tenant: TenantKey::Container { runtime: Runtime::Docker, id: id.clone() },
+                uid: None,
+                user: None,
+                command: String::new(),
+                started: None,
+            }));
+        }
+        let asked = RefCell::new(Vec::new());
+        let with_room_for = |most: usize| {
+            let asked = &asked;
+            move |id| {
+                let has_room = asked.borrow().len() < most;
+                if has_room {
+                    asked.borrow_mut().push(id);
+                }
+                has_room
+            }
+        };
+        ask_names(&mut monitor, with_room_for(1));
+        assert_eq!(*asked.borrow(), ids[..1]);
+        ask_names(&mut monitor, with_room_for(9));
+        ask_names(&mut monitor, with_room_for(9));
+        assert_eq!(*asked.borrow(), ids, "each once");
+    }
 }

@@ -155,13 +155,21 @@ impl Monitor {
         }
     }
 
-    /// Containers Docker may know, whose names are to be asked for; each is told once, and again when the engine comes back.
+    /// Containers Docker may know, whose names are to be asked for; each is told once, and again when the engine comes back or
+    /// the question was taken back.
     pub fn take_questions(&mut self) -> Vec<ContainerId> {
         let ids: BTreeSet<_> = self.stays.values().filter_map(|stay| stay.facts.tenant.docker_id()).cloned().collect();
         self.containers.retain(|id, _| ids.contains(id));
         let new: Vec<_> = ids.into_iter().filter(|id| !self.containers.contains_key(id)).collect();
         self.containers.extend(new.iter().map(|id| (id.clone(), Naming::Asked)));
         new
+    }
+
+    /// Takes a question back that could not be put: it is among the next ones again.
+    pub fn ask_again(&mut self, id: &ContainerId) {
+        if matches!(self.containers.get(id), Some(Naming::Asked)) {
+            self.containers.remove(id);
+        }
     }
 
     fn is_probed(&self) -> bool {

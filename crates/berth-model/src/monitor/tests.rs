@@ -418,6 +418,27 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
 }
 
 #[test]
+fn a_question_taken_back_is_asked_again_unless_it_was_answered_meanwhile() {
+    let mut host = Host::new();
+    let id = ContainerId("a".repeat(64));
+    host.process(process(7), &container('a'));
+    assert_eq!(host.monitor.take_questions(), std::slice::from_ref(&id));
+    host.monitor.ask_again(&id);
+    assert_eq!(host.monitor.take_questions(), std::slice::from_ref(&id));
+    let facts = ContainerFacts {
+        id: id.clone(),
+        name: "trainer".into(),
+        image: "torch".into(),
+        labels: BTreeMap::new(),
+        owner: None,
+        started_at: None,
+    };
+    host.apply(Event::Container(Box::new(facts)));
+    host.monitor.ask_again(&id);
+    assert_eq!(host.monitor.take_questions(), []);
+}
+
+#[test]
 fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_before() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
