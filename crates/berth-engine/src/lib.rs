@@ -5,6 +5,7 @@
 //! leaves the loop is a finished [`Snapshot`], the list of changes, and the shared-memory table.
 #![forbid(unsafe_code)]
 
+mod log;
 mod once;
 mod sampler;
 mod sources;
@@ -21,6 +22,7 @@ use berth_host::clock;
 use berth_host::procs::ProcsError;
 use berth_model::{Change, Event, Monitor, Settings, Snapshot};
 
+use log::log_change;
 pub use once::sample_once;
 use sources::{Sources, ask_names};
 use steady::Steady;
@@ -146,9 +148,7 @@ impl Loop {
         ask_names(&mut self.monitor, |id| self.sources.describe(id));
         let now = self.steady.date(clock::anchor());
         self.sources.look(self.monitor.wish(now.mono));
-        for change in changes {
-            tracing::info!(?change, "changed");
-        }
+        changes.iter().for_each(log_change);
         let snapshot = Arc::new(self.monitor.snapshot(&now));
         if let Some(table) = &mut self.table {
             table.publish(&snapshot, &now);

@@ -199,3 +199,103 @@ impl Source {
         }
     }
 }
+
+impl Moment {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Moment::DeviceOpen => "device_open",
+            Moment::ContextReady => "context_ready",
+            Moment::FirstAllocation => "first_allocation",
+            Moment::FirstLaunch => "first_launch",
+            Moment::ContextGone => "context_gone",
+        }
+    }
+}
+
+impl Evidence {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Evidence::Probe => "probe",
+            Evidence::Look => "look",
+            Evidence::Process => "process",
+        }
+    }
+}
+
+impl SourceStatus {
+    /// As in JSON.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            SourceStatus::Up => "up",
+            SourceStatus::Down { .. } => "down",
+            SourceStatus::Off => "off",
+        }
+    }
+
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            SourceStatus::Down { reason } => Some(reason),
+            SourceStatus::Up | SourceStatus::Off => None,
+        }
+    }
+}
+
+impl Change {
+    /// Which change it is, as in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Change::TaskStarted { .. } => "task_started",
+            Change::TaskEnded { .. } => "task_ended",
+            Change::MomentSeen { .. } => "moment_seen",
+            Change::GpuLost { .. } => "gpu_lost",
+            Change::GpuBack { .. } => "gpu_back",
+            Change::SourceChanged { .. } => "source_changed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(value: &impl Serialize) -> serde_json::Value {
+        serde_json::to_value(value).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        use Moment::{ContextGone, ContextReady, DeviceOpen, FirstAllocation, FirstLaunch};
+        for moment in [DeviceOpen, ContextReady, FirstAllocation, FirstLaunch, ContextGone] {
+            assert_eq!(json(&moment), moment.as_str());
+        }
+        for evidence in [Evidence::Probe, Evidence::Look, Evidence::Process] {
+            assert_eq!(json(&evidence), evidence.as_str());
+        }
+        for source in [Source::Nvml, Source::Docker, Source::ProcessEvents, Source::Probes] {
+            assert_eq!(json(&source), source.as_str());
+        }
+        for status in [SourceStatus::Up, SourceStatus::Down { reason: "no socket".into() }, SourceStatus::Off] {
+            assert_eq!(json(&status)["status"], status.as_str());
+        }
+    }
+
+    #[test]
+    fn kinds_of_changes_are_those_of_the_json() {
+        let (task, name, at, gpu) = (TaskId(1), String::from("a"), Mono(1), GpuIndex(0));
+        let tenant = TenantKey::User { uid: 0 };
+        let process = ProcKey { pid: 1, start_ticks: 1 };
+        let changes = [
+            Change::TaskStarted { task, tenant: tenant.clone(), name: name.clone(), at, evidence: Evidence::Look },
+            Change::TaskEnded { task, tenant: tenant.clone(), name: name.clone(), at, nanos: 1 },
+            Change::MomentSeen { tenant, name, process, moment: Moment::FirstLaunch, at },
+            Change::GpuLost { gpu, reason: "gone".into() },
+            Change::GpuBack { gpu },
+            Change::SourceChanged { source: Source::Nvml, status: SourceStatus::Up },
+        ];
+        for change in changes {
+            assert_eq!(json(&change)["change"], change.kind());
+        }
+    }
+}

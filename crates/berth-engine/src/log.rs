@@ -1,0 +1,112 @@
+//! Changes in the log, each with fields of its own, so that logs can be searched by tenant, task or GPU.
+//!
+//! The names are those of the JSON events, except for what a log does better: a tenant is one word, a duration is in
+//! seconds, and the time of the change is that of the line.
+
+use std::time::Duration;
+
+use berth_model::Change;
+use tracing::info;
+
+/// One line per change.
+pub(crate) fn log_change(change: &Change) {
+    let kind = change.kind();
+    match change {
+        Change::TaskStarted { task, tenant, name, evidence, .. } => {
+            info!(change = kind, task = task.0, %tenant, name, evidence = evidence.as_str(), "a task started");
+        }
+        Change::TaskEnded { task, tenant, name, nanos, .. } => {
+            let seconds = Duration::from_nanos(*nanos).as_secs_f64();
+            info!(change = kind, task = task.0, %tenant, name, seconds, "a task ended");
+        }
+        Change::MomentSeen { tenant, name, process, moment, .. } => {
+            info!(change = kind, %tenant, name, pid = process.pid, moment = moment.as_str(), "a probe saw a moment");
+        }
+        Change::GpuLost { gpu, reason } => info!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
+        Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
+        Change::SourceChanged { source, status } => {
+            let (source, reason) = (source.as_str(), status.reason());
+            info!(change = kind, source, status = status.as_str(), reason, "a source changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use berth_model::{Evidence, GpuIndex, Moment, Mono, ProcKey, Source, SourceStatus, TaskId, TenantKey};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[derive(Debug, Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The fields of the JSON log line of a change.
+    fn logged(change: &Change) -> Value {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || log_change(change));
+        let line: Value = serde_json::from_slice(&written.0.lock().unwrap()).unwrap();
+        let mut fields = line["fields"].clone();
+        fields.as_object_mut().unwrap().remove("message").unwrap();
+        fields
+    }
+
+    fn tenant() -> (TenantKey, String) {
+        (TenantKey::User { uid: 1000 }, "ada".into())
+    }
+
+    #[test]
+    fn changes_of_a_task_are_found_by_tenant_and_task() {
+        let ((tenant, name), task, at) = (tenant(), TaskId(3), Mono(5));
+        let started = Change::TaskStarted { task, tenant, name, at, evidence: Evidence::Probe };
+        assert_eq!(
+            logged(&started),
+            json!({"change": "task_started", "task": 3, "tenant": "user:1000", "name": "ada", "evidence": "probe"})
+        );
+        let (tenant, name) = self::tenant();
+        let ended = Change::TaskEnded { task, tenant, name, at, nanos: 1_500_000_000 };
+        assert_eq!(
+            logged(&ended),
+            json!({"change": "task_ended", "task": 3, "tenant": "user:1000", "name": "ada", "seconds": 1.5})
+        );
+        let (tenant, name) = self::tenant();
+        let process = ProcKey { pid: 77, start_ticks: 1 };
+        let seen = Change::MomentSeen { tenant, name, process, moment: Moment::FirstLaunch, at };
+        assert_eq!(
+            logged(&seen),
+            json!({"change": "moment_seen", "tenant": "user:1000", "name": "ada", "pid": 77, "moment": "first_launch"})
+        );
+    }
+
+    #[test]
+    fn changes_of_the_host_are_found_by_gpu_and_source() {
+        let gpu = GpuIndex(1);
+        let lost = Change::GpuLost { gpu, reason: "XID 79".into() };
+        assert_eq!(logged(&lost), json!({"change": "gpu_lost", "gpu": 1, "reason": "XID 79"}));
+        assert_eq!(logged(&Change::GpuBack { gpu }), json!({"change": "gpu_back", "gpu": 1}));
+        let status = |status| Change::SourceChanged { source: Source::Docker, status };
+        assert_eq!(
+            logged(&status(SourceStatus::Down { reason: "no socket".into() })),
+            json!({"change": "source_changed", "source": "docker", "status": "down", "reason": "no socket"})
+        );
+        assert_eq!(
+            logged(&status(SourceStatus::Up)),
+            json!({"change": "source_changed", "source": "docker", "status": "up"})
+        );
+    }
+}
