@@ -7,9 +7,33 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use berth_api::{Client, ClientError, Followed, Notice, Version, paths};
 use berth_engine::Engine;
-use berth_model::{Settings, Snapshot};
+use berth_model::time::InvalidSpan;
+use berth_model::{Settings, Snapshot, Span};
 
 use crate::engine;
+
+/// More often is more work for the daemon than for the eyes.
+const SHORTEST: Span = Span(Duration::from_millis(100));
+const LONGEST: Span = Span(Duration::from_secs(3600));
+
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidInterval {
+    #[error(transparent)]
+    Unreadable(#[from] InvalidSpan),
+    #[error("the shortest interval is {SHORTEST}")]
+    TooShort,
+    #[error("the longest interval is {LONGEST}")]
+    TooLong,
+}
+
+/// An interval of a view, as given on the command line.
+pub fn interval(text: &str) -> Result<Span, InvalidInterval> {
+    match text.parse::<Span>()? {
+        span if span.get() < SHORTEST.get() => Err(InvalidInterval::TooShort),
+        span if span.get() > LONGEST.get() => Err(InvalidInterval::TooLong),
+        span => Ok(span),
+    }
+}
 
 /// What a view is told.
 #[derive(Debug)]

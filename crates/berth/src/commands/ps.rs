@@ -2,6 +2,7 @@
 
 mod watch;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,8 +40,8 @@ pub struct Args {
     /// JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Show it again and again [default interval: 1s]
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
+    /// Show it again and again [default interval: 1s, at least 100ms]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = live::interval)]
     watch: Option<Span>,
     /// Only this GPU
     #[arg(long, value_name = "INDEX")]
@@ -58,7 +59,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     match args.watch {
         Some(interval) => watch::run(args, &settings, interval.get())?,
-        None => show(args, &once(&settings)?)?,
+        None => show(args, &once(&settings)?, &mut Told::default())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,12 +84,14 @@ fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
     engine::sample_once(settings)
 }
 
-fn show(args: &Args, snapshot: &Snapshot) -> Result<()> {
+fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
     let shown = Shown::of(args, snapshot);
     if args.json {
         return shown.print_json(args);
     }
-    warn_if_blind(snapshot);
+    for warning in told.news(warnings(snapshot)) {
+        eprintln!("berth: {warning}");
+    }
     let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc });
     if args.all {
         text += &format!("\nEnded\n{}", table::of_ended(shown.ended, &TimeZone::system()));
@@ -124,28 +127,34 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// Warnings somebody can still read: they are not said again while they last.
+#[derive(Debug, Default)]
+struct Told(BTreeSet<String>);
+
+impl Told {
+    fn news(&mut self, warnings: Vec<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.0, warnings.iter().cloned().collect());
+        warnings.into_iter().filter(|warning| !before.contains(warning)).collect()
+    }
+}
+
 /// An empty table must not be taken for an empty GPU when nobody could look, nor an id for a name.
-fn warn_if_blind(snapshot: &Snapshot) {
+fn warnings(snapshot: &Snapshot) -> Vec<String> {
     let nameless = snapshot.tasks.iter().any(|row| row.container_id.is_some() && row.image.is_none());
-    for view in &snapshot.sources {
-        match (view.source, &view.status) {
-            (Source::Nvml, SourceStatus::Down { reason }) => {
-                eprintln!("berth: no GPU can be seen: {reason}; `berth doctor` tells more");
-            }
-            (Source::Docker, SourceStatus::Down { reason }) if nameless => {
-                eprintln!("berth: containers are shown without their names: {reason}");
-            }
-            _ => {}
+    let blind = snapshot.sources.iter().filter_map(|view| match (view.source, &view.status) {
+        (Source::Nvml, SourceStatus::Down { reason }) => {
+            Some(format!("no GPU can be seen: {reason}; `berth doctor` tells more"))
         }
-    }
-    for gpu in &snapshot.gpus {
-        if let Some(reason) = &gpu.lost {
-            eprintln!("berth: GPU {} is lost: {reason}", gpu.index);
+        (Source::Docker, SourceStatus::Down { reason }) if nameless => {
+            Some(format!("containers are shown without their names: {reason}"))
         }
-        if let Some(reason) = &gpu.blind {
-            eprintln!("berth: GPU {}: its processes cannot be listed: {reason}", gpu.index);
-        }
-    }
+        _ => None,
+    });
+    let lost = snapshot.gpus.iter().filter_map(|gpu| {
+        let reason = gpu.lost.as_ref()?;
+        Some(format!("GPU {} is lost: {reason}", gpu.index))
+    });
+    blind.chain(lost).collect()
 }
 
 #[cfg(test)]
@@ -155,7 +164,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::testing::{busy, ended};
+    use crate::testing::{busy, ended, lost};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -175,5 +184,15 @@ mod tests {
         snapshot.ended.push(Arc::new(nowhere));
         let count = |line: &[&str]| Shown::of(&args(line), &snapshot).ended.len();
         assert_eq!((count(&["--all"]), count(&["--all", "--gpu", "1"]), count(&["--all", "--gpu", "7"])), (2, 1, 0));
+    }
+
+    #[test]
+    fn a_warning_is_said_once_while_it_lasts_and_again_when_it_comes_back() {
+        let (mut told, warnings) = (Told::default(), warnings(&lost()));
+        assert!(warnings.iter().any(|warning| warning.starts_with("GPU 0 is lost")), "{warnings:?}");
+        assert_eq!(told.news(warnings.clone()), warnings);
+        assert_eq!(told.news(warnings.clone()), Vec::<String>::new());
+        assert_eq!(told.news(vec![]), Vec::<String>::new());
+        assert_eq!(told.news(warnings.clone()), warnings);
     }
 }

@@ -2,14 +2,13 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use berth_model::Span;
 
 use crate::cli::Global;
 use crate::live::Live;
-use crate::{logging, settings, tui};
+use crate::{live, logging, settings, tui};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,8 +22,8 @@ Keys: ? shows them. Without a daemon berth watches by itself while this runs.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// How often to look for news; also the step of the history
-    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    /// How often to look for news, 100ms at least; also the step of the history
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = live::interval)]
     interval: Span,
 }
 
@@ -35,7 +34,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     // Logs would be written over the screen.
     logging::start_if_asked(global.log.is_some() && !std::io::stderr().is_terminal(), &settings.log)?;
-    let interval = args.interval.get().max(Duration::from_millis(50));
+    let interval = args.interval.get();
     let live = Live::open(&settings, interval)?;
     tui::run(&live, &settings, interval)?;
     Ok(ExitCode::SUCCESS)

@@ -270,6 +270,25 @@ fn a_gpu_that_vanishes_while_watched_is_told_and_the_daemon_lives() {
 fn watching_prints_a_line_of_json_per_interval_until_the_reader_goes() {
     let host = Host::start();
     let settings: Vec<String> = Host::settings(&host.dir, "run").iter().map(|arg| format!("'{arg}'")).collect();
-    let line = format!("\"$BERTH\" {} ps --json --watch 50ms | head -n 3; echo ${{PIPESTATUS[0]}}", settings.join(" "));
+    let line =
+        format!("\"$BERTH\" {} ps --json --watch 100ms | head -n 3; echo ${{PIPESTATUS[0]}}", settings.join(" "));
     assert_eq!(Run::shell(&line).stdout, "[]\n[]\n[]\n0\n");
+}
+
+#[test]
+fn what_is_missing_is_said_once_while_watching() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = format!("--socket {} --set nvml.library=/nowhere --set docker.mode=off", dir_named(&dir, "s"));
+    let run = Run::shell(&format!("\"$BERTH\" {options} ps --watch 100ms | head -n 4"));
+    assert_eq!(run.stdout.lines().filter(|line| line.contains("CONTAINER")).count(), 4, "{}", run.stdout);
+    assert_eq!(run.stderr.matches("no GPU can be seen").count(), 1, "{}", run.stderr);
+}
+
+#[test]
+fn an_interval_nobody_can_follow_is_refused_with_the_shortest() {
+    for args in [["ps", "--watch", "0s"], ["ps", "--watch", "99ms"], ["top", "--interval", "0s"]] {
+        let run = berth(&args);
+        assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains("the shortest interval is 100ms"), "{}", run.stderr);
+    }
 }

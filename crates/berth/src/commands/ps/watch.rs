@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use berth_model::{Settings, Snapshot};
 
-use super::{Args, show};
+use super::{Args, Told, show};
 use crate::live::{Live, Origin, Update};
 use crate::out::Stdout;
 
 /// With nothing to show there is nothing to do but listen.
 const NOTHING_DUE: Duration = Duration::from_secs(3600);
+const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// A line per interval, or a screen if somebody looks at it.
 pub fn run(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
@@ -20,7 +21,7 @@ pub fn run(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
     if let Origin::OurOwn { because } = &live.origin {
         eprintln!("berth: {because}; watching without it");
     }
-    let mut pace = Pace::new(interval, Instant::now());
+    let (mut pace, mut told) = (Pace::new(interval, Instant::now()), Told::default());
     loop {
         match live.update_rx.recv_timeout(pace.wait(Instant::now())) {
             Ok(Update::Snapshot(snapshot)) => pace.latest = Some(snapshot),
@@ -29,15 +30,14 @@ pub fn run(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         if let Some(snapshot) = pace.take(Instant::now()) {
-            clear_screen(args)?;
-            show(args, &snapshot)?;
+            if Stdout::is_terminal() && !args.json {
+                Stdout::text(HOME_AND_CLEAR)?;
+                // What was said is wiped off, too.
+                told = Told::default();
+            }
+            show(args, &snapshot, &mut told)?;
         }
     }
-}
-
-fn clear_screen(args: &Args) -> Result<()> {
-    const HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-    if Stdout::is_terminal() && !args.json { Stdout::text(HOME_AND_CLEAR) } else { Ok(()) }
 }
 
 /// Keeps the newest snapshot until the interval since the last one shown is over, which it mostly is.
