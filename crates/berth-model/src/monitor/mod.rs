@@ -178,10 +178,19 @@ impl Monitor {
 
     fn inventory(&mut self, gpus: Vec<GpuInfo>) -> Vec<Change> {
         let mut known = std::mem::take(&mut self.gpus);
+        // Also where another GPU has come in its place: who was on the old one is not on the new one.
+        let mut gone = BTreeSet::new();
         for info in gpus {
             let gpu = known.remove(&info.index).filter(|gpu| gpu.info.uuid == info.uuid);
             let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, blind: None, sole: None };
+            if gpu.is_none() {
+                gone.insert(info.index);
+            }
             self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
+        }
+        gone.extend(known.into_keys());
+        for stay in self.stays.values_mut() {
+            gone.iter().for_each(|gpu| stay.gpu_gone(*gpu));
         }
         Vec::new()
     }

@@ -195,6 +195,16 @@ impl Stay {
         self.on_gpus.remove(&gpu);
     }
 
+    /// `gpu` is no longer there, so no list will tell. On no other, the process is unlisted since it was last seen there.
+    pub fn gpu_gone(&mut self, gpu: GpuIndex) {
+        if let Some(presence) = self.on_gpus.remove(&gpu)
+            && self.on_gpus.is_empty()
+            && self.is_on()
+        {
+            self.unlisted_since = Some(presence.last_listed);
+        }
+    }
+
     /// Concludes a look that began at `at`; `last_listed` is when an earlier look last listed the process anywhere.
     pub fn settle(&mut self, at: Mono, last_listed: Option<Mono>) -> Step {
         if let Phase::Opening { since } = self.phase

@@ -38,16 +38,19 @@ fn at(millis: u64) -> Mono {
     Mono(millis * MS)
 }
 
+fn gpu(index: u32) -> GpuInfo {
+    GpuInfo {
+        index: GpuIndex(index),
+        uuid: GpuUuid(format!("GPU-{index}")),
+        name: "Test".into(),
+        memory_total: Some(Bytes::from_mib(24_000)),
+        mig: Some(false),
+    }
+}
+
 impl Host {
     fn new() -> Self {
         let mut host = Self { monitor: Monitor::new(settings::Monitor::default()), changes: Vec::new() };
-        let gpu = |index| GpuInfo {
-            index: GpuIndex(index),
-            uuid: GpuUuid(format!("GPU-{index}")),
-            name: "Test".into(),
-            memory_total: Some(Bytes::from_mib(24_000)),
-            mig: Some(false),
-        };
         host.apply(Event::Gpus(vec![gpu(0), gpu(1)]));
         host.look(0, &[]);
         host
@@ -339,6 +342,50 @@ fn a_gpu_that_vanishes_is_told_once_and_its_tenants_are_shown_lost() {
     host.look(400, &[(process(7), 0, 500)]);
     assert!(host.changes.contains(&Change::GpuBack { gpu: GpuIndex(0) }));
     assert_eq!(host.started(), 1, "the task went on");
+}
+
+#[test]
+fn who_was_on_a_gpu_that_is_gone_from_the_inventory_is_on_it_no_more() {
+    let another = GpuInfo { uuid: GpuUuid("GPU-x".into()), ..gpu(1) };
+    for inventory in [vec![gpu(0)], vec![gpu(0), another]] {
+        let mut host = Host::new();
+        host.process(process(7), &container('a'));
+        host.process(process(8), &container('b'));
+        host.look(100, &[(process(7), 0, 500), (process(8), 0, 500), (process(8), 1, 500)]);
+        host.process(process(9), &container('c'));
+        host.look(200, &[(process(7), 0, 500), (process(8), 0, 500), (process(8), 1, 500), (process(9), 1, 500)]);
+        host.apply(Event::Gpus(inventory));
+        let gpus: Vec<_> = host.snapshot(210).tasks.iter().map(|row| row.gpu_index.map(|gpu| gpu.0)).collect();
+        assert_eq!(gpus, [None, Some(0), Some(0)]);
+        host.look(300, &[(process(7), 0, 500), (process(8), 0, 500)]);
+        assert_eq!(host.ended_ms(), [100], "one tenant was on no other GPU");
+        assert_eq!(host.snapshot(310).tasks.len(), 2);
+    }
+}
+
+#[test]
+fn a_probed_process_whose_gpu_is_gone_ends_like_one_that_stays_unlisted() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::ContextReady, 100);
+    host.look(400, &[(process(7), 1, 500)]);
+    host.apply(Event::Gpus(vec![gpu(0)]));
+    host.look(500, &[]);
+    assert_eq!(host.ended_ms(), [0u64; 0]);
+    host.look(5_500, &[]);
+    assert_eq!(host.ended_ms(), [300], "dated by the last look that listed it");
+}
+
+#[test]
+fn a_gpu_that_went_before_a_context_was_made_does_not_end_the_stay_on_another() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.moment(process(7), Moment::DeviceOpen, 100);
+    host.look(200, &[(process(7), 1, 300)]);
+    host.apply(Event::Gpus(vec![gpu(0)]));
+    host.moment(process(7), Moment::ContextReady, 9_000);
+    host.look(9_100, &[]);
+    assert_eq!((host.started(), host.ended_ms().len()), (1, 0), "not listed yet");
 }
 
 #[test]
