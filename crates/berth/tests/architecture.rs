@@ -27,13 +27,7 @@ const RULES: &[Rule] = &[
         pure: &[],
         may_say_unsafe: &[],
     },
-    Rule {
-        name: "berth-api",
-        internal: &["berth-model", "berth-proto"],
-        edge: Edge::Own,
-        pure: &[],
-        may_say_unsafe: &[],
-    },
+    Rule { name: "berth-api", internal: &["berth-model"], edge: Edge::Own, pure: &[], may_say_unsafe: &[] },
     Rule {
         name: "berth-sim",
         internal: &["berth-proto"],
