@@ -65,11 +65,16 @@ impl Columns {
         (0..self.headings.len()).map(|column| widest(column).unwrap_or(0)).collect()
     }
 
+    /// Of a whole line, gaps included.
+    pub fn line_width(&self) -> usize {
+        let widths = self.widths();
+        widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
+    }
+
     /// Cuts cells, longest column first, until lines are no wider than `limit` or nothing is left to cut.
     pub fn fit(mut self, limit: usize, narrow: Narrow) -> Self {
         loop {
-            let widths = self.widths();
-            let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+            let (widths, total) = (self.widths(), self.line_width());
             if total <= limit {
                 return self;
             }
@@ -132,16 +137,12 @@ mod tests {
     use super::*;
     use crate::testing::{busy, row};
 
-    fn line_width(columns: &Columns) -> usize {
-        columns.widths().iter().sum::<usize>() + GAP * (columns.headings.len() - 1)
-    }
-
     #[test]
     fn lines_fit_and_numbers_are_never_cut() {
         let snapshot = busy();
         let full = Columns::of_tasks(&snapshot.tasks, false);
         let cut = full.clone().fit(90, Narrow::KeepAll);
-        assert!(line_width(&full) > 90 && line_width(&cut) <= 90, "{} → {}", line_width(&full), line_width(&cut));
+        assert!(full.line_width() > 90 && cut.line_width() <= 90, "{} → {}", full.line_width(), cut.line_width());
         for (before, after) in full.rows.iter().zip(&cut.rows) {
             for column in (0..before.len()).filter(|&column| full.numeric[column]) {
                 assert_eq!(before[column], after[column]);

@@ -8,7 +8,7 @@ mod tenants;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
 use super::screen::{Footer, Screen};
 use crate::columns::{cut, width};
@@ -16,6 +16,9 @@ pub use palette::Palette;
 
 pub fn screen(frame: &mut Frame, screen: &Screen, palette: &Palette) {
     let area = frame.area();
+    if let Some(text) = &screen.too_narrow {
+        return frame.render_widget(Paragraph::new(text.as_str()).wrap(Wrap { trim: true }), area);
+    }
     let gpus_height = gpus::height(screen.gpus.len(), area.height);
     let [head, gpus_area, table_area, foot] = Layout::vertical([
         Constraint::Length(1),

@@ -15,6 +15,8 @@ use crate::words;
 
 #[derive(Debug)]
 pub struct Screen {
+    /// Shown instead of everything else, where numbers would be cut.
+    pub too_narrow: Option<String>,
     pub title: String,
     pub clock: String,
     /// Where the numbers come from, or what is wrong.
@@ -71,6 +73,8 @@ pub struct Popup {
     pub gauges: Vec<(&'static str, Gauge)>,
 }
 
+/// The numbers of a GPU fit.
+const LEAST_WIDTH: usize = 44;
 /// The mark of the selected row.
 const TABLE_FRAME: usize = 2;
 const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t n g sort  r reverse";
@@ -78,17 +82,25 @@ const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t n g sort  r r
 impl Screen {
     pub fn of(app: &App, area: Rect, clock: Timestamp, zone: &TimeZone) -> Self {
         let width = usize::from(area.width);
+        let table = table(app, width);
         let gpus = app.snapshot.iter().flat_map(|snapshot| &snapshot.gpus);
         Self {
+            too_narrow: too_narrow(&table, width),
             title: format!("berth {}", env!("CARGO_PKG_VERSION")),
             clock: clock.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
             status: status(app),
             gpus: gpus.map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&gpu.uuid), width)).collect(),
-            table: table(app, width),
+            table,
             footer: footer(app),
             popup: popup(app, width, zone),
         }
     }
+}
+
+fn too_narrow(table: &TablePanel, width: usize) -> Option<String> {
+    let of_rows = if table.nothing.is_none() { table.columns.line_width() + TABLE_FRAME } else { 0 };
+    let needed = of_rows.max(LEAST_WIDTH);
+    (width < needed).then(|| format!("too narrow: {needed} columns are needed"))
 }
 
 fn status(app: &App) -> Status {

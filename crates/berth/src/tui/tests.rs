@@ -127,6 +127,33 @@ fn no_size_is_too_small_to_draw() {
     }
 }
 
+/// At every width each number is there as it is, or none is and the width that is needed is said.
+#[test]
+fn no_number_is_cut_where_there_is_too_little_room() {
+    let gpus = (0..16).map(|index| gpu(index, 134_567, 95)).collect();
+    let mut task = row("trainer");
+    task.gpu_core_pct = berth_model::Percent::checked(95);
+    let many = Snapshot { gpus, tasks: vec![task.clone()], ..busy() };
+    let few = Snapshot { gpus: vec![gpu(0, 134_567, 95)], tasks: vec![task], ..busy() };
+    for (snapshot, numbers) in [(many, 8), (few, 2), (Snapshot { gpus: vec![gpu(0, 134_567, 95)], ..empty() }, 1)] {
+        let app = app(snapshot);
+        let mut needed = None;
+        for width in (16..140).rev() {
+            let screen = drawn(&app, (width, 24));
+            match screen.contains("too narrow") {
+                true => {
+                    assert!(needed.is_some_and(|needed| screen.contains(&format!("{needed} columns"))) || width < 33)
+                }
+                false => {
+                    assert!(screen.matches("95 %").count() >= numbers, "{width}: {screen}");
+                    needed = Some(width);
+                }
+            }
+        }
+        assert!(needed.is_some_and(|needed| needed > 16), "every width is enough: the test shows nothing");
+    }
+}
+
 #[test]
 fn the_selected_row_stays_selected_when_the_order_changes_or_others_leave() {
     let mut app = app(busy());

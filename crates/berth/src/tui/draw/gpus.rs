@@ -14,6 +14,10 @@ const FULL: u16 = 3;
 /// `140 GiB / 140 GiB` fits.
 const LABEL: u16 = 19;
 
+/// Before the numbers, if a GPU has but one line: `GPU 10…` at least.
+const HEADING: usize = 40;
+const LEAST_HEADING: usize = 7;
+
 /// Lines the GPUs get of a screen `height` high: never more than half.
 pub fn height(gpus: usize, height: u16) -> u16 {
     let (gpus, room) = (u16::try_from(gpus).unwrap_or(u16::MAX), height / 2);
@@ -39,7 +43,7 @@ pub fn draw(frame: &mut Frame, area: Rect, gpus: &[GpuPanel], palette: &Palette)
 
 fn full(frame: &mut Frame, area: Rect, gpu: &GpuPanel, palette: &Palette) {
     let [head, memory, core] = Layout::vertical([Constraint::Length(1); 3]).areas(area);
-    frame.render_widget(Line::styled(&gpu.heading, palette.heading), head);
+    frame.render_widget(Line::styled(cut(&gpu.heading, usize::from(head.width)), palette.heading), head);
     match &gpu.lost {
         Some(reason) => {
             let text = cut(&format!("  lost: {reason}"), usize::from(area.width));
@@ -82,6 +86,9 @@ fn short(frame: &mut Frame, area: Rect, gpu: &GpuPanel, palette: &Palette) {
         Some(reason) => Span::styled(format!("lost: {reason}"), palette.alarm),
         None => Span::raw(format!("mem {}  core {}", gpu.memory.label, gpu.core.label)),
     };
-    let line = Line::from(vec![Span::styled(format!("{:<40}  ", cut(&gpu.heading, 40)), palette.heading), numbers]);
+    // A name can be cut, numbers cannot.
+    let room = usize::from(area.width).saturating_sub(numbers.width() + 2).clamp(LEAST_HEADING, HEADING);
+    let heading = format!("{:<room$}  ", cut(&gpu.heading, room));
+    let line = Line::from(vec![Span::styled(heading, palette.heading), numbers]);
     frame.render_widget(line, area);
 }
