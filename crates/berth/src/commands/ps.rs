@@ -154,7 +154,11 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
         let reason = gpu.lost.as_ref()?;
         Some(format!("GPU {} is lost: {reason}", gpu.index))
     });
-    blind.chain(lost).collect()
+    let unlisted = snapshot.gpus.iter().filter_map(|gpu| {
+        let reason = gpu.blind.as_ref()?;
+        Some(format!("GPU {}: its processes cannot be listed: {reason}", gpu.index))
+    });
+    blind.chain(lost).chain(unlisted).collect()
 }
 
 #[cfg(test)]
