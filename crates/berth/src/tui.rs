@@ -6,6 +6,7 @@ mod history;
 mod input;
 mod keys;
 mod screen;
+mod silence;
 mod sorting;
 mod terminal;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use app::{App, Flow};
 use draw::Palette;
 use input::{Input, Inputs};
 use screen::Screen;
+use silence::Silence;
 use terminal::Screenful;
 
 /// Shows `live` until the user quits, the terminal closes, a signal asks to end, or nothing more can come.
@@ -37,10 +39,12 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     let inputs = Inputs::open()?;
     let mut terminal = Screenful::open()?;
     let mut next_step = Instant::now();
+    let mut silence = Silence::new(&live.origin, settings, interval, next_step);
     loop {
-        if take_updates(live, &mut app) == Flow::Quit {
+        if take_updates(live, &mut app, &mut silence) == Flow::Quit {
             return Ok(());
         }
+        app.silence = silence.at(Instant::now());
         if Instant::now() >= next_step {
             app.step();
             next_step = Instant::now() + interval;
@@ -58,10 +62,13 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     }
 }
 
-fn take_updates(live: &Live, app: &mut App) -> Flow {
+fn take_updates(live: &Live, app: &mut App, silence: &mut Silence) -> Flow {
     loop {
         match live.update_rx.try_recv() {
-            Ok(update) => app.update(update),
+            Ok(update) => {
+                silence.hear(Instant::now());
+                app.update(update);
+            }
             Err(TryRecvError::Empty) => return Flow::Stay,
             Err(TryRecvError::Disconnected) => return Flow::Quit,
         }

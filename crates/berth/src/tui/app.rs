@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_model::{Bytes, GpuIndex, GpuUuid, Percent, Snapshot, TaskRow, TenantKey};
 
@@ -20,6 +21,13 @@ const PAGE: isize = 10;
 pub struct Histories {
     pub memory: History,
     pub core: History,
+}
+
+impl Histories {
+    fn push_gap(&mut self) {
+        self.memory.push(None);
+        self.core.push(None);
+    }
 }
 
 /// A row, recognised in the next snapshot.
@@ -44,6 +52,8 @@ pub struct App {
     pub socket: PathBuf,
     /// What keeps news from coming, while something does.
     pub trouble: Option<String>,
+    /// How long a daemon that is connected has said nothing, if that is longer than it should be.
+    pub silence: Option<Duration>,
     pub snapshot: Option<Arc<Snapshot>>,
     pub last_change: Option<String>,
     pub gpu_histories: BTreeMap<GpuUuid, Histories>,
@@ -61,6 +71,7 @@ impl App {
             origin,
             socket,
             trouble: None,
+            silence: None,
             snapshot: None,
             last_change: None,
             gpu_histories: BTreeMap::new(),
@@ -90,9 +101,15 @@ impl App {
         }
     }
 
-    /// One step of the histories, at a steady pace so that they have a time axis.
+    /// One step of the histories, at a steady pace so that they have a time axis. Without news it is a gap.
     pub fn step(&mut self) {
-        let Some(snapshot) = self.snapshot.clone().filter(|_| self.trouble.is_none()) else { return };
+        match self.snapshot.clone() {
+            Some(snapshot) if self.trouble.is_none() && self.silence.is_none() => self.step_with(&snapshot),
+            _ => self.gpu_histories.values_mut().chain(self.row_histories.values_mut()).for_each(Histories::push_gap),
+        }
+    }
+
+    fn step_with(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             let histories = self.gpu_histories.entry(gpu.uuid.clone()).or_default();
             histories.memory.push(share(gpu.memory_used_bytes, gpu.memory_total_bytes));
@@ -100,7 +117,7 @@ impl App {
         }
         self.row_histories.retain(|key, _| snapshot.tasks.iter().any(|row| key_of(row) == *key));
         for row in &snapshot.tasks {
-            let total = gpu_memory(&snapshot, row.gpu_index);
+            let total = gpu_memory(snapshot, row.gpu_index);
             let histories = self.row_histories.entry(key_of(row)).or_default();
             histories.memory.push(share(row.gpu_memory_bytes, total));
             histories.core.push(row.gpu_core_pct.map(Percent::get));

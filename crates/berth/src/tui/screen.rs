@@ -107,6 +107,9 @@ fn status(app: &App) -> Status {
     if let Some(trouble) = &app.trouble {
         return Status { text: format!("{trouble}; trying again"), is_alarm: true };
     }
+    if let Some(silence) = app.silence {
+        return Status { text: format!("no word from the daemon for {} s", silence.as_secs()), is_alarm: true };
+    }
     let down = app.snapshot.iter().flat_map(|snapshot| &snapshot.sources).find_map(|view| match &view.status {
         SourceStatus::Down { reason } => Some(format!("without {}: {reason}", words::source(view.source))),
         SourceStatus::Up | SourceStatus::Off => None,

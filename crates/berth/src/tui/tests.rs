@@ -1,5 +1,7 @@
 //! Screens as people see them.
 
+use std::time::Duration;
+
 use berth_model::Snapshot;
 use crossterm::event::{KeyCode, KeyEvent};
 use jiff::tz::TimeZone;
@@ -100,6 +102,12 @@ screens! {
     a_daemon_that_went_away: {
         let mut app = app(busy());
         app.update(Update::Lost("no daemon listens on /run/berth/berth.sock".into()));
+        app
+    };
+    a_daemon_that_says_nothing: {
+        let mut app = with_history(busy());
+        app.silence = Some(Duration::from_millis(12_400));
+        (0..5).for_each(|_| app.step());
         app
     };
 }
@@ -212,4 +220,19 @@ fn histories_of_tenants_that_left_are_forgotten() {
     app.update(Update::Snapshot(shared(empty())));
     app.step();
     assert_eq!(app.row_histories.len(), 0);
+}
+
+#[test]
+fn without_news_histories_go_on_with_gaps_and_not_with_old_numbers() {
+    for silent in [true, false] {
+        let mut app = with_history(busy());
+        match silent {
+            true => app.silence = Some(Duration::from_secs(4)),
+            false => app.update(Update::Lost("gone".into())),
+        }
+        app.step();
+        let of_gpus = app.gpu_histories.values().map(|histories| (histories.core.last(2), histories.memory.last(1)));
+        assert_eq!(of_gpus.collect::<Vec<_>>(), vec![(vec![Some(95), None], vec![None]); 2]);
+        assert!(app.row_histories.values().all(|histories| histories.memory.last(1) == [None]));
+    }
 }

@@ -14,6 +14,8 @@ use crate::run::{BERTH, Run, Running, berth, dir_named, until, until_exists};
 
 const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// A simulator of two GPUs and a daemon that watches them; nothing of it is shared with others on this machine.
 struct Host {
@@ -229,6 +231,17 @@ fn top_ends_when_its_terminal_closes() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z ")).then_some(())
     });
+}
+
+#[test]
+fn top_says_so_when_the_daemon_says_nothing_any_more() {
+    let host = Host::start();
+    let top = OnTerminal::top(&host);
+    top.until_shown("GPU 1 NVIDIA H200");
+    assert!(!top.shown().contains("no word"), "{}", top.shown());
+    host.daemon.signal(SIGSTOP);
+    top.until_shown("no word from the daemon for");
+    host.daemon.signal(SIGCONT);
 }
 
 #[test]
