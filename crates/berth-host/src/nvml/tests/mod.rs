@@ -166,7 +166,7 @@ fn look_without_and_with_files() {
         processes.iter().map(|process| process.process.pid).collect::<Vec<_>>()
     };
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit.clone() }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).unwrap();
     let without = seen();
     setrlimit(Resource::Nofile, limit).unwrap();
     assert_eq!((without, seen()), (vec![], vec![pid]));
