@@ -108,9 +108,14 @@ impl Columns {
     }
 }
 
-/// Names come from containers and processes: control characters in them must not reach the terminal.
+/// Names come from containers and processes: what controls a terminal or turns the text around it must not reach it.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || reorders(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The characters of Unicode's bidirectional algorithm that have no shape: they can make a line read as another.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 pub fn width(text: &str) -> usize {
@@ -184,5 +189,12 @@ mod tests {
         row.container_name = "a\u{1b}[31mb\n".into();
         let columns = Columns::of_tasks([&row], false);
         assert_eq!(columns.rows[0][1], "a\u{fffd}[31mb\u{fffd}");
+    }
+
+    #[test]
+    fn characters_that_turn_a_line_around_do_not_reach_the_terminal() {
+        let bidi = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+        assert_eq!(printable(bidi), "\u{fffd}".repeat(12));
+        assert_eq!(printable("שלום 訓練 é – ok"), "שלום 訓練 é – ok");
     }
 }

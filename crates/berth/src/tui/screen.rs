@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 
 use super::app::{App, Histories, Open, gpu_memory, key_of, share};
 use super::keys::HELP;
-use crate::columns::{Columns, Narrow, cut};
+use crate::columns::{Columns, Narrow, cut, printable};
 use crate::live::Origin;
 use crate::table::time;
 use crate::words;
@@ -186,7 +186,7 @@ fn footer(app: &App) -> Footer {
         return Footer::Typing(app.filter.clone());
     }
     Footer::Keys(match &app.last_change {
-        Some(change) => format!("{KEYS}  │ {change}"),
+        Some(change) => format!("{KEYS}  │ {}", printable(change)),
         None => KEYS.to_owned(),
     })
 }
@@ -230,8 +230,8 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
     };
     let memory = memory_gauge(row.gpu_memory_bytes, gpu_memory(snapshot, row.gpu_index), histories, width);
     Popup {
-        title: cut(&row.container_name, 60),
-        lines: lines.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        title: cut(&printable(&row.container_name), 60),
+        lines: lines.into_iter().map(|(key, value)| (key.to_owned(), printable(&value))).collect(),
         gauges: vec![("mem", memory), ("core", core)],
     }
 }

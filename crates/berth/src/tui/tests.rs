@@ -236,3 +236,16 @@ fn without_news_histories_go_on_with_gaps_and_not_with_old_numbers() {
         assert!(app.row_histories.values().all(|histories| histories.memory.last(1) == [None]));
     }
 }
+
+#[test]
+fn names_cannot_turn_the_screen_around_in_any_view() {
+    const OVERRIDE: char = '\u{202e}';
+    let mut task = row("a\u{202e}b");
+    (task.command, task.image) = ("c\u{202e}d".into(), Some("e\u{202e}f".into()));
+    let mut app = app(Snapshot { tasks: vec![task], ..busy() });
+    app.last_change = Some("g\u{202e}h".into());
+    assert!(!drawn(&app, LARGE).contains(OVERRIDE));
+    press(&mut app, "\n");
+    let details = drawn(&app, LARGE);
+    assert!(details.contains("c\u{fffd}d") && !details.contains(OVERRIDE), "{details}");
+}
