@@ -27,7 +27,7 @@ fn a_daemon_refuses_settings_it_does_not_understand_and_touches_nothing() {
     for (wrong, words) in [
         ("[monitor]\nfast_intervall = \"20ms\"\n", ["fast_intervall", "fast_interval"]),
         ("[monitor]\nfast_interval = \"20 apples\"\n", ["20 apples", "500ms"]),
-        ("[monitor]\nfast_interval = 20\n", ["line 2", "integer `20`"]),
+        ("[monitor]\nfast_interval = 20\n", ["line 2", "`20` is not a duration"]),
         ("[tabel]\nrows = 3\n", ["tabel", "table"]),
         ("[docker]\nmode = \"perhaps\"\n", ["perhaps", "required"]),
     ] {
