@@ -26,7 +26,8 @@ Examples:
   berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
 
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
-`tasks` and `ended`. With --watch: one line of that per look, at most one per interval. Unknown is null.
+`tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
+Unknown is null.
 Without a daemon berth looks once itself, and says so.";
 
 /// A daemon that has only just started gets this long for its first look: waking a driver can take seconds.
