@@ -84,7 +84,7 @@ impl Client {
 
     async fn get_bytes(&self, path: &str) -> Result<Bytes, ClientError> {
         let answer = async {
-            let response = self.request(path, None).await?;
+            let response = self.request(path).await?;
             self.body_of(response).await
         };
         let silent = |_| ClientError::Silent { socket: self.socket.clone() };
@@ -92,14 +92,14 @@ impl Client {
     }
 
     /// The head of a successful answer; its body is still to come.
-    async fn request(&self, path: &str, last_event_id: Option<u64>) -> Result<Response<Incoming>, ClientError> {
+    async fn request(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
         let http = |source| ClientError::Http { socket: self.socket.clone(), source };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // Ends with the response; its errors come out of the response too.
         tokio::spawn(connection);
-        let response = sender.send_request(request(path, last_event_id)).await.map_err(http)?;
+        let response = sender.send_request(request(path)).await.map_err(http)?;
         if response.status().is_success() { Ok(response) } else { Err(self.refusal(path, response).await?) }
     }
 
@@ -127,15 +127,12 @@ impl Client {
     }
 }
 
-fn request(path: &str, last_event_id: Option<u64>) -> Request<Empty<Bytes>> {
+fn request(path: &str) -> Request<Empty<Bytes>> {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = path.parse().expect("paths are constants of this crate");
     let headers = request.headers_mut();
     headers.insert(HOST, hyper::header::HeaderValue::from_static("berth"));
     headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("*/*"));
-    if let Some(id) = last_event_id {
-        headers.insert("last-event-id", id.into());
-    }
     request
 }
 

@@ -28,12 +28,16 @@ pub enum Followed {
     Lost(ClientError),
 }
 
-/// An endless stream: after a loss it connects again, waiting longer each time, and tells the daemon where it was.
+/// An endless stream: after a loss it connects again, waiting longer each time.
+///
+/// A local connection is lost when the daemon ends, and ids start anew with the next one: they cannot tell what was
+/// missed in between, so that is told as unknown.
 #[derive(Debug)]
 pub struct Follow {
     client: Client,
     path: String,
-    last_id: Option<u64>,
+    /// There was a connection before.
+    was_connected: bool,
     connection: Option<Connection>,
     wait: Duration,
     ready: VecDeque<Followed>,
@@ -51,7 +55,7 @@ impl Follow {
             Some(every) => format!("{}?snapshot_every={}", paths::EVENTS, Span(every)),
             None => paths::EVENTS.to_owned(),
         };
-        Self { client, path, last_id: None, connection: None, wait: Duration::ZERO, ready: VecDeque::new() }
+        Self { client, path, was_connected: false, connection: None, wait: Duration::ZERO, ready: VecDeque::new() }
     }
 
     pub async fn next(&mut self) -> Followed {
@@ -64,17 +68,19 @@ impl Follow {
                 Ok(events) => self.ready.extend(events.iter().filter_map(understand)),
                 Err(error) => return self.lose(error),
             }
-            self.last_id = self.ready.iter().rev().find_map(Followed::id).or(self.last_id);
         }
     }
 
     async fn connect(&mut self) -> Followed {
         tokio::time::sleep(self.wait).await;
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-        match self.client.request(&self.path, self.last_id).await {
+        match self.client.request(&self.path).await {
             Ok(response) => {
                 self.wait = FIRST_WAIT;
                 self.connection = Some(Connection { response, parser: Parser::default() });
+                if std::mem::replace(&mut self.was_connected, true) {
+                    self.ready.push_back(Followed::Lagged(Lagged { missed: None }));
+                }
                 Followed::Connected
             }
             Err(error) => Followed::Lost(error),
@@ -95,15 +101,6 @@ impl Connection {
             Some(Ok(frame)) => Ok(frame.data_ref().map(|bytes| self.parser.push(bytes)).unwrap_or_default()),
             Some(Err(error)) => Err(Some(error)),
             None => Err(None),
-        }
-    }
-}
-
-impl Followed {
-    fn id(&self) -> Option<u64> {
-        match self {
-            Followed::Change(notice) => Some(notice.id),
-            _ => None,
         }
     }
 }

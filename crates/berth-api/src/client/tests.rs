@@ -156,6 +156,27 @@ async fn changes_and_snapshots_are_followed_and_a_restarted_daemon_is_found_agai
     assert!(matches!(next(&mut follow).await, Followed::Change(notice) if notice.id == 1));
 }
 
+/// The second daemon has counted as far as the first, or further, when it is found.
+#[tokio::test]
+async fn a_restart_is_told_whatever_was_counted_before_and_after_it() {
+    for (before, after) in [(0, 0), (0, 3), (2, 2), (2, 5)] {
+        let daemon = daemon();
+        let mut follow = daemon.client().follow(None);
+        assert!(matches!(next(&mut follow).await, Followed::Connected));
+        for _ in 0..before {
+            daemon.feed.publish(snapshot(), &[change()]);
+            assert!(matches!(next(&mut follow).await, Followed::Change(_)));
+        }
+        let dir = daemon.stop().await;
+        let feed = Feed::new();
+        (0..after).for_each(|_| feed.publish(snapshot(), &[change()]));
+        let _daemon = Daemon::start(dir, feed);
+        while !matches!(next(&mut follow).await, Followed::Connected) {}
+        let told = next(&mut follow).await;
+        assert!(matches!(told, Followed::Lagged(Lagged { missed: None })), "{before}, {after}: {told:?}");
+    }
+}
+
 /// The client reads nothing while far more is published than its socket and the backlog hold.
 #[tokio::test]
 async fn a_client_that_does_not_read_delays_nobody_and_is_told_what_it_missed() {

@@ -18,7 +18,7 @@ Examples:
   berth events
   berth events --json | jq -r 'select(.change == \"task_ended\") | .name'
 
-Ends with Ctrl-C. A restarted daemon is found again; what was missed meanwhile is said.";
+Ends with Ctrl-C. A restarted daemon is found again; that changes may be missing then is said.";
 
 /// Snapshots are not shown here; asking for few of them spares the daemon work.
 const SNAPSHOTS: Duration = Duration::from_secs(60);
@@ -45,7 +45,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             Update::Change(notice) if args.json => Stdout::line(&serde_json::to_string(&notice)?)?,
             Update::Change(notice) => Stdout::line(&line(&notice, &zone))?,
             Update::Missed(Some(missed)) => eprintln!("berth: missed {missed} changes"),
-            Update::Missed(None) => eprintln!("berth: the daemon was restarted; changes may have been missed"),
+            Update::Missed(None) => eprintln!("berth: the daemon was restarted; what happened meanwhile is not known"),
             Update::Lost(reason) => eprintln!("berth: {reason}; trying again"),
             Update::Connected => eprintln!("berth: following the daemon on {}", settings.api.socket.display()),
             Update::Snapshot(_) => {}

@@ -305,3 +305,23 @@ fn an_interval_nobody_can_follow_is_refused_with_the_shortest() {
         assert!(run.stderr.contains("the shortest interval is 100ms"), "{}", run.stderr);
     }
 }
+
+#[test]
+fn events_says_that_a_restart_hides_what_happened_meanwhile() {
+    let mut host = Host::start();
+    let notes = dir_named(&host.dir, "notes");
+    let _events = Running::start(
+        Command::new(BERTH)
+            .args(Host::settings(&host.dir, "run"))
+            .arg("events")
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&notes).unwrap()),
+    );
+    let until_noted =
+        |text: &str| until(text, || std::fs::read_to_string(&notes).unwrap().contains(text).then_some(()));
+    until_noted("following the daemon");
+    host.daemon.signal(SIGTERM);
+    until_noted("trying again");
+    host.daemon = Host::daemon(&host.dir);
+    until_noted("the daemon was restarted; what happened meanwhile is not known");
+}
