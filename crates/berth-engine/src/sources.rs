@@ -37,6 +37,9 @@ impl Sources {
             let names = registry.clone();
             Probes::start(options, move |pid| names.resolve(pid), event_tx.clone())
         })?;
+        if let Some(probes) = &probes {
+            registry.route_exits(probes.behind());
+        }
         let connector = optional(Source::ProcessEvents, connector_mode(settings, probes.is_some()), event_tx, || {
             Connector::start(event_tx.clone())
         })?;

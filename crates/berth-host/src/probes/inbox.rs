@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
 
-use berth_model::ProcKey;
+use berth_model::{Event, ProcKey};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::function::Hot;
@@ -33,6 +33,8 @@ pub enum Message {
         process: ProcKey,
         hot: Hot,
     },
+    /// An event of another source, to be passed on behind all hits that happened before it.
+    PassOn(Event),
     Stop,
 }
 
@@ -54,10 +56,15 @@ impl Inbox {
 
     /// A message to a watcher that has ended is dropped, with whatever it holds.
     pub fn send(&self, message: Message) {
-        if self.message_tx.send(message).is_ok() {
-            // Cannot fail but by overflow, and then it is awake already.
-            let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        }
+        drop(self.try_send(message));
+    }
+
+    /// A message to a watcher that has ended comes back.
+    pub fn try_send(&self, message: Message) -> Result<(), Message> {
+        self.message_tx.send(message).map_err(|SendError(message)| message)?;
+        // Cannot fail but by overflow, and then it is awake already.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+        Ok(())
     }
 
     /// To be called before reading messages, so that one sent meanwhile wakes again.

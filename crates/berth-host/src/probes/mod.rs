@@ -68,6 +68,7 @@ pub struct Probes {
     libraries: Arc<Mutex<Libraries>>,
     counters: Arc<Counters>,
     inbox: Inbox,
+    event_tx: Sender<Event>,
     /// `None` while being dropped: the attaching thread ends when nobody can order any more.
     order_tx: Option<Sender<Order>>,
     threads: Vec<JoinHandle<()>>,
@@ -125,6 +126,7 @@ impl Probes {
         attacher.watch_configured();
         let (order_tx, attaching) = attacher.start().map_err(thread_error)?;
         let (detach_tx, detaching) = worker::start_detacher(inbox.clone()).map_err(thread_error)?;
+        let own_event_tx = event_tx.clone();
         let parts = Parts {
             kernel: kernel.clone(),
             ring,
@@ -141,7 +143,16 @@ impl Probes {
             thread::Builder::new().name("berth-probes".into()).spawn(move || watcher.run()).map_err(thread_error)?;
         let threads = vec![watching, attaching, detaching];
         let order_tx = Some(order_tx);
-        Ok(Probes { multi: way == Way::Multi, kernel, libraries, counters, inbox, order_tx, threads })
+        Ok(Probes {
+            multi: way == Way::Multi,
+            kernel,
+            libraries,
+            counters,
+            inbox,
+            event_tx: own_event_tx,
+            order_tx,
+            threads,
+        })
     }
 
     /// Whether many places are attached to at once, or each by a perf event.
@@ -162,6 +173,18 @@ impl Probes {
     /// first since it was found.
     pub fn attach_process(&self, pid: u32) {
         self.inbox.send(Message::Adopt { pid });
+    }
+
+    /// A way to send events of other sources behind all hits that happened before them: an exit must not overtake what
+    /// the process did last. Outlives the probes; then events go straight on.
+    pub fn behind(&self) -> impl Fn(Event) + Send + Sync + use<> {
+        let (inbox, event_tx) = (self.inbox.clone(), self.event_tx.clone());
+        move |event| {
+            if let Err(Message::PassOn(event)) = inbox.try_send(Message::PassOn(event)) {
+                // Nobody listens any more when the daemon stops.
+                let _ = event_tx.send(event);
+            }
+        }
     }
 
     pub fn stats(&self) -> Stats {

@@ -15,6 +15,8 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::clock::{self, BootTicks};
+
 use super::function::{Cookie, Hot};
 use super::inbox::{Inbox, Message};
 use super::kernel::{Kernel, Links};
@@ -136,6 +138,11 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
                 Message::Located { pid, library } => self.on_located(pid, library)?,
                 Message::Attached { process, hot, links } => self.on_attached(process, hot, links)?,
                 Message::Detached { process, hot } => self.on_detached(process, hot),
+                Message::PassOn(event) => {
+                    // What the process did last was in the ring before its end was known to anybody.
+                    self.read_ring()?;
+                    self.event_tx.send(event).map_err(|_| NobodyListens)?;
+                }
                 Message::Stop => return Err(NobodyListens),
             }
         }
@@ -144,7 +151,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     fn on_record(&mut self, record: Record) -> Result<(), NobodyListens> {
         let Some(cookie) = Cookie::decode(record.cookie) else { return Ok(()) };
-        let Some(process) = self.process(record.tgid) else {
+        let Some(process) = self.process(record.tgid, Some(Mono(record.at))) else {
             self.counters.unresolved.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
@@ -160,7 +167,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     /// Asks for the library of a process not seen before. The answer is [`Message::Located`].
     fn adopt(&mut self, pid: u32) {
-        if !self.processes.contains_key(&pid) && self.process(pid).is_some() {
+        if !self.processes.contains_key(&pid) && self.process(pid, None).is_some() {
             let _ = self.order_tx.send(Order::Locate { pid });
         }
     }
@@ -254,12 +261,20 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         }
     }
 
-    /// The process behind `pid` now, registered if it is new. `None`: it is gone.
-    fn process(&mut self, pid: u32) -> Option<&mut Process> {
-        let key = (self.resolve)(pid)?;
-        if self.processes.get(&pid).is_some_and(|p| p.key != key) {
+    /// The process that had `pid` at `at` (now, if that is not told), registered if it is new. `None`: it is gone, and was
+    /// not known. One that is known and gone still has its hits: its exit is taken in after them.
+    fn process(&mut self, pid: u32, at: Option<Mono>) -> Option<&mut Process> {
+        let now = (self.resolve)(pid);
+        if let Some(known) = self.processes.get(&pid).map(|process| process.key) {
+            let is_newcomer = |key: &ProcKey| {
+                *key != known && at.is_none_or(|at| at >= clock::at_boot_ticks(BootTicks(key.start_ticks)))
+            };
+            if !now.as_ref().is_some_and(is_newcomer) {
+                return self.processes.get_mut(&pid);
+            }
             self.exited(pid);
         }
+        let key = now?;
         if !self.processes.contains_key(&pid) {
             let pidfd = self.watch_exit(pid).ok()?;
             // The key is that of the process behind the pidfd only if it is still the same.

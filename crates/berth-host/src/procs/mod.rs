@@ -16,11 +16,12 @@ mod watch;
 mod tests;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use berth_model::{Event, Mono, ProcKey, ProcessFacts};
@@ -47,10 +48,14 @@ pub struct Registry {
 struct Shared {
     proc_root: PathBuf,
     event_tx: Sender<Event>,
+    /// Another way for exits to reach the listener.
+    exit_route: OnceLock<Route>,
     watch: Watch,
     /// Held while a process is read (about 0.1 ms), so that each is announced once and before its end.
     known: Mutex<Known>,
 }
+
+struct Route(Box<dyn Fn(Event) + Send + Sync>);
 
 #[derive(Debug)]
 struct Known {
@@ -103,9 +108,22 @@ impl Registry {
             users: Users::new(PASSWD),
         };
         let watch = Watch::new().map_err(|source| ProcsError::Watch { source })?;
-        let shared = Arc::new(Shared { proc_root: proc_root.into(), event_tx, watch, known: Mutex::new(known) });
+        let shared = Arc::new(Shared {
+            proc_root: proc_root.into(),
+            event_tx,
+            exit_route: OnceLock::new(),
+            watch,
+            known: Mutex::new(known),
+        });
         let thread = watch::Thread::start(shared.clone()).map_err(|source| ProcsError::Watch { source })?;
         Ok(Registry { shared, _watch: Arc::new(thread) })
+    }
+
+    /// Gives exits to `route` instead of the channel, for a source that has to put what it knows of a process before its
+    /// end. The first route stays.
+    pub fn route_exits(&self, route: impl Fn(Event) + Send + Sync + 'static) {
+        // A second route would be a mistake of the caller without consequence.
+        let _ = self.shared.exit_route.set(Route(Box::new(route)));
     }
 
     /// The identity of the process that has this pid now; `None` if there is none, or it is a zombie. Sends
@@ -140,6 +158,12 @@ impl Registry {
             }
         }
         self.shared.admit(&mut known, pid)
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Route")
     }
 }
 
@@ -205,7 +229,11 @@ impl Shared {
         }
         known.ended.retain(|_, (_, ended_at)| at.since(*ended_at) < REMEMBER);
         known.ended.insert(process.pid, (process, at));
-        let _ = self.event_tx.send(Event::ProcessExited { process, at });
+        let exited = Event::ProcessExited { process, at };
+        match self.exit_route.get() {
+            Some(Route(route)) => route(exited),
+            None => drop(self.event_tx.send(exited)),
+        }
     }
 
     fn retire_all(&self, tokens: &[Token], at: Mono) {

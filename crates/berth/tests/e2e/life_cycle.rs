@@ -5,15 +5,12 @@ use std::sync::Arc;
 use berth_load::{Edge, Moment, Phase};
 use berth_model::settings::Mode;
 use berth_model::{Change, Evidence, Source, SourceStatus};
+use rustix::process::Signal;
 
 use crate::support::{Cgroup, Daemon, Events, Host, Tenant, Told, skip};
 
 const SIGKILL: i32 = 128 + 9;
 const SIGABRT: i32 = 128 + 6;
-
-/// A process that exits right after its last context is gone may be heard to have ended before the probe that saw the
-/// context go; then its exit counts.
-const EXIT_BEFORE_PROBE_NS: u64 = 1_000_000_000;
 
 /// Tenants that end in every way there is, all at once on one host; each has ended when this returns.
 struct Cast {
@@ -91,8 +88,7 @@ fn probed_tasks_begin_and_end_within_the_tenants_own_brackets() {
         assert_eq!(told.evidence, Evidence::Probe);
         assert!(coming(&cast.twice, task).contains(&told.started), "{told:?}, {:?}", coming(&cast.twice, task));
         let (going, ended) = (going(&cast.twice, task), told.ended.unwrap());
-        let until = going.end() + if task == 0 { 0 } else { EXIT_BEFORE_PROBE_NS };
-        assert!((*going.start()..=until).contains(&ended), "{told:?}, {going:?}");
+        assert!(going.contains(&ended), "{told:?}, {going:?}");
     }
     for tenant in [&cast.leaver, &cast.killed, &cast.aborted] {
         let told = only_task(&events, tenant);
@@ -103,6 +99,24 @@ fn probed_tasks_begin_and_end_within_the_tenants_own_brackets() {
     let greedy = only_task(&events, &cast.greedy);
     assert!(coming(&cast.greedy, 0).contains(&greedy.started), "{greedy:?}");
     assert!(daemon.snapshot().tasks.is_empty(), "somebody is left");
+}
+
+#[test]
+fn an_end_the_daemon_slept_through_is_dated_by_the_probe_and_not_by_the_exit_heard_first() {
+    let host = Host::start();
+    let daemon = host.daemon();
+    if !probes_work(&daemon, "an_end_the_daemon_slept_through_is_dated_by_the_probe_and_not_by_the_exit_heard_first") {
+        return;
+    }
+    let events = daemon.events();
+    let mut tenant = host.tenant("overslept", &["hold", "--hold", "1s"]);
+    daemon.row_where(&tenant.key(), |row| row.task_id.is_some());
+    daemon.signal(Signal::STOP);
+    assert_eq!(tenant.wait(), 0);
+    daemon.signal(Signal::CONT);
+    let told = only_task(&events, &tenant);
+    let going = going(&tenant, 0);
+    assert!(going.contains(&told.ended.unwrap()), "{told:?}, {going:?}");
 }
 
 #[test]
