@@ -13,6 +13,9 @@ const ARCHITECTURES: [((u32, u32), u32); 6] =
     [((7, 0), 5), ((7, 5), 6), ((8, 0), 7), ((8, 6), 7), ((8, 9), 8), ((9, 0), 9)];
 const ARCHITECTURE_UNKNOWN: u32 = u32::MAX;
 
+/// Compute capabilities of the GPUs that can be divided into instances: A100 and A30, H100 and H200, B200.
+const WITH_MIG: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+
 /// `NVML_BRAND_NVIDIA` and `NVML_BRAND_GEFORCE`.
 const BRAND_NVIDIA: u32 = 14;
 const BRAND_GEFORCE: u32 = 5;
@@ -154,9 +157,11 @@ pub(crate) fn fixed(device: u64, out: Out<c_uint>, value: c_uint) -> Answer {
     out.set(value)
 }
 
-/// Partitioned GPUs are not modelled: it is off, and stays off.
+/// Partitioned GPUs are not modelled: where the real one could be, it is off and stays off.
 pub(crate) fn mig_mode(device: u64, current: Out<c_uint>, pending: Out<c_uint>) -> Answer {
-    about(device)?;
+    if !WITH_MIG.contains(&about(device)?.compute_capability) {
+        return Err(result::NOT_SUPPORTED);
+    }
     current.set(0)?;
     pending.set(0)
 }

@@ -73,6 +73,22 @@ impl NvmlArea {
     }
 }
 
+/// A fault is for something the simulation does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchTarget {
+    #[error("there is no GPU {gpu} (there are: {})", list(there))]
+    Gpu { gpu: u32, there: Vec<u32> },
+    #[error("no process {pid} uses the simulated GPUs (there are: {})", list(there))]
+    Process { pid: u32, there: Vec<u32> },
+}
+
+fn list(numbers: &[u32]) -> String {
+    if numbers.is_empty() {
+        return "none".into();
+    }
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// The faults of NVML in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NvmlFaults {

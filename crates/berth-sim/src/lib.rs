@@ -13,5 +13,5 @@ pub mod scenario;
 pub mod server;
 
 pub use engine::{Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
-pub use fault::{Fault, NvmlArea, NvmlFaults};
+pub use fault::{Fault, NoSuchTarget, NvmlArea, NvmlFaults};
 pub use profile::{Profile, ProfileError};

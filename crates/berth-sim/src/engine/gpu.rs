@@ -183,8 +183,10 @@ impl DriverLock {
 }
 
 fn device(profile: &Profile, rng: &mut Rng) -> Device {
+    // The name is part of it: with the same seed, a GPU of another kind is another GPU.
+    let kind = profile.gpu.name.bytes().fold(0u64, |hash, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte));
     let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&rng.next_u64().to_be_bytes());
+    uuid[..8].copy_from_slice(&(rng.next_u64() ^ kind).to_be_bytes());
     uuid[8..].copy_from_slice(&rng.next_u64().to_be_bytes());
     // Version 4, variant 1: some readers of NVML check.
     uuid[6] = uuid[6] & 0x0f | 0x40;

@@ -39,7 +39,7 @@ use berth_proto::sim::{Reply, Request, cu};
 pub use api::{Completion, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
 pub(crate) use time::{from_ms, nanos};
 
-use crate::fault::{Fault, NvmlFaults};
+use crate::fault::{Fault, NoSuchTarget, NvmlFaults};
 use crate::profile::Profile;
 
 use context::Context;
@@ -150,12 +150,15 @@ impl Engine {
         self.completions.retain(|completion| completion.pid != pid);
     }
 
-    /// The fault strikes now and stays.
-    pub fn inject(&mut self, fault: Fault) {
+    /// The fault strikes now and stays. Refused if there is nothing it could strike.
+    pub fn inject(&mut self, fault: Fault) -> Result<(), NoSuchTarget> {
+        self.find_target(fault)?;
         self.strike(fault);
+        Ok(())
     }
 
-    /// The fault strikes at a time drawn from the seed, in `from..to` (from now on, when that is past).
+    /// The fault strikes at a time drawn from the seed, in `from..to` (from now on, when that is past); what is not there
+    /// by then is spared.
     pub fn inject_between(&mut self, fault: Fault, from: u64, to: u64) {
         let span = to.saturating_sub(from) as f64;
         let at = from.saturating_add(nanos((self.rng.unit() * span).floor()));

@@ -2,13 +2,26 @@
 
 use berth_proto::sim::{Reply, cu};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, NoSuchTarget};
 
 use super::Engine;
 use super::context::Phase;
 use super::gpu::DriverLock;
 
 impl Engine {
+    /// Whether there is something for the fault to strike. A process is there from its first call to its end.
+    pub(super) fn find_target(&self, fault: Fault) -> Result<(), NoSuchTarget> {
+        match fault {
+            Fault::GpuLost { gpu } if gpu as usize >= self.gpus.len() => {
+                Err(NoSuchTarget::Gpu { gpu, there: (0..).take(self.gpus.len()).collect() })
+            }
+            Fault::KernelFault { pid } if !self.processes.contains_key(&pid) => {
+                Err(NoSuchTarget::Process { pid, there: self.processes.keys().copied().collect() })
+            }
+            Fault::GpuLost { .. } | Fault::KernelFault { .. } | Fault::Nvml { .. } | Fault::NoPermission => Ok(()),
+        }
+    }
+
     pub(super) fn strike(&mut self, fault: Fault) {
         match fault {
             Fault::GpuLost { gpu } => self.lose_gpu(gpu as usize),
@@ -16,7 +29,11 @@ impl Engine {
                 self.nvml_faults.codes.insert(area, code);
             }
             Fault::NoPermission => self.nvml_faults.no_permission = true,
-            Fault::KernelFault { pid } => self.processes.entry(pid).or_default().faulty = true,
+            Fault::KernelFault { pid } => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.faulty = true;
+                }
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! ```
 //! Only root and the server's own user are listened to, by the kernel's word on who they are.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -133,13 +134,13 @@ impl Commander {
             return if self.line.len() < MAX_LINE_BYTES { Heard::More } else { Heard::Over };
         };
         if !self.allowed {
-            self.refuse("only root and the user the simulator runs as may break it");
+            self.refuse(&"only root and the user the simulator runs as may break it");
             return Heard::Over;
         }
         match parse(&String::from_utf8_lossy(&self.line[..end])) {
             Ok(fault) => Heard::Fault(fault),
             Err(error) => {
-                self.refuse(&error.to_string());
+                self.refuse(&error);
                 Heard::Over
             }
         }
@@ -149,7 +150,7 @@ impl Commander {
         self.say(OK);
     }
 
-    fn refuse(&mut self, why: &str) {
+    pub(super) fn refuse(&mut self, why: &dyn Display) {
         self.say(&format!("{REFUSED}{why}"));
     }
 

@@ -332,13 +332,15 @@ impl Server {
         let Some(commander) = self.commanders.get_mut(&token) else { return };
         match commander.hear() {
             Heard::More => return,
-            Heard::Fault(fault) => {
-                info!(?fault, "fault injected");
-                self.engine.inject(fault);
-                // Whoever injected it may look right after the answer.
-                self.publisher.publish(&self.engine, &self.clock);
-                commander.confirm();
-            }
+            Heard::Fault(fault) => match self.engine.inject(fault) {
+                Ok(()) => {
+                    info!(?fault, "fault injected");
+                    // Whoever injected it may look right after the answer.
+                    self.publisher.publish(&self.engine, &self.clock);
+                    commander.confirm();
+                }
+                Err(error) => commander.refuse(&error),
+            },
             Heard::Over => {}
         }
         self.poll.remove(&*commander);

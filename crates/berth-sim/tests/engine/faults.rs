@@ -13,7 +13,7 @@ fn lost_gpu_fails_every_call_on_it_for_good() {
     let waiting = rig.start(1, Request::ContextSync { context });
     let creating = rig.start(2, Request::ContextCreate { device: 0 });
     rig.run_for(10 * MS);
-    rig.engine.inject(Fault::GpuLost { gpu: 0 });
+    rig.engine.inject(Fault::GpuLost { gpu: 0 }).unwrap();
     assert_eq!(rig.wait(waiting).1, Reply::Error(cu::UNKNOWN));
     assert_eq!(rig.wait(creating).1, Reply::Error(cu::UNKNOWN));
     for request in [
@@ -34,7 +34,7 @@ fn other_gpu_goes_on_when_one_is_lost() {
     let mut rig = Rig::with(2, Sharing::TimeSliced);
     let context = rig.handle(1, Request::ContextCreate { device: 1 });
     rig.launch(1, context, 0, 100, 100);
-    rig.engine.inject(Fault::GpuLost { gpu: 0 });
+    rig.engine.inject(Fault::GpuLost { gpu: 0 }).unwrap();
     assert_eq!(rig.call(1, Request::ContextSync { context }), Reply::Done);
 }
 
@@ -45,7 +45,7 @@ fn gpu_lost_in_mid_checkpoint_leaves_the_process_failed() {
     rig.call(9, Request::Checkpoint { pid: 1, op: CheckpointOp::Lock { timeout_ms: 0 } });
     let held = rig.start(1, Request::MemInfo { context });
     let saved = rig.start(9, Request::Checkpoint { pid: 1, op: CheckpointOp::Checkpoint });
-    rig.engine.inject(Fault::GpuLost { gpu: 0 });
+    rig.engine.inject(Fault::GpuLost { gpu: 0 }).unwrap();
     assert_eq!(rig.wait(saved).1, Reply::Error(cu::UNKNOWN));
     assert_eq!(rig.wait(held).1, Reply::Error(cu::UNKNOWN), "nobody waits for a failed process");
     assert_eq!(rig.call(1, Request::MemInfo { context }), Reply::Error(cu::UNKNOWN));
@@ -59,7 +59,7 @@ fn gpu_lost_in_mid_lock_lets_the_process_go_on_to_fail() {
     let context = rig.context(1);
     rig.launch(1, context, 0, 3000, 100);
     let locked = rig.start(9, Request::Checkpoint { pid: 1, op: CheckpointOp::Lock { timeout_ms: 0 } });
-    rig.engine.inject(Fault::GpuLost { gpu: 0 });
+    rig.engine.inject(Fault::GpuLost { gpu: 0 }).unwrap();
     assert_eq!(rig.wait(locked).1, Reply::Error(cu::UNKNOWN));
     assert_eq!(rig.call(1, Request::ContextSync { context }), Reply::Error(cu::UNKNOWN));
 }
@@ -68,7 +68,7 @@ fn gpu_lost_in_mid_lock_lets_the_process_go_on_to_fail() {
 fn failing_kernel_breaks_its_process_s_context_only() {
     let mut rig = Rig::new();
     let (broken, sound) = (rig.context(1), rig.context(2));
-    rig.engine.inject(Fault::KernelFault { pid: 1 });
+    rig.engine.inject(Fault::KernelFault { pid: 1 }).unwrap();
     rig.launch(1, broken, 0, 10, 100);
     rig.launch(2, sound, 0, 10, 100);
     assert_eq!(rig.call(1, Request::ContextSync { context: broken }), Reply::Error(cu::LAUNCH_FAILED));
@@ -80,7 +80,7 @@ fn failing_kernel_breaks_its_process_s_context_only() {
 fn nvml_areas_fail_one_by_one() {
     let mut rig = Rig::new();
     rig.context(1);
-    rig.engine.inject(Fault::Nvml { area: NvmlArea::ProcessList, code: fault::nvml::UNKNOWN });
+    rig.engine.inject(Fault::Nvml { area: NvmlArea::ProcessList, code: fault::nvml::UNKNOWN }).unwrap();
     let faults = rig.engine.nvml().faults;
     assert_eq!(faults.codes.get(&NvmlArea::ProcessList), Some(&999));
     assert_eq!(faults.codes.get(&NvmlArea::Memory), None);
@@ -91,7 +91,7 @@ fn nvml_areas_fail_one_by_one() {
 fn reader_without_permission_sees_processes_but_not_their_use() {
     let mut rig = Rig::new();
     rig.context(1);
-    rig.engine.inject(Fault::NoPermission);
+    rig.engine.inject(Fault::NoPermission).unwrap();
     let processes = rig.gpu().processes;
     assert_eq!((processes.len(), processes[0].pid, processes[0].used_bytes), (1, 1, None));
 }

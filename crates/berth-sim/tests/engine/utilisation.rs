@@ -1,7 +1,7 @@
 //! What NVML shows of use: right, but late.
 
 use berth_proto::sim::{KernelCost, Request};
-use berth_sim::{Sharing, SmSample, Utilisation};
+use berth_sim::{Engine, Profile, Sharing, SmSample, Utilisation};
 
 use super::{MS, Rig, SECOND};
 
@@ -79,4 +79,15 @@ fn identities_are_well_formed_and_differ() {
     assert_eq!(gpus[1].pci_bus_id, "00000000:02:00.0");
     assert_ne!(gpus[0].uuid, gpus[1].uuid);
     assert_ne!(gpus[0].pci_bus_id, gpus[1].pci_bus_id);
+}
+
+#[test]
+fn a_gpu_is_the_same_for_the_same_seed_and_kind_and_another_for_others() {
+    let uuid = |profile, seed| {
+        let engine = Engine::new(Profile::builtin(profile).expect("built-in"), 1, seed);
+        engine.nvml().gpus[0].uuid.clone()
+    };
+    assert_eq!(uuid("h200", 1), uuid("h200", 1));
+    assert_ne!(uuid("h200", 1), uuid("h200", 2));
+    assert_ne!(uuid("h200", 1), uuid("a100", 1));
 }

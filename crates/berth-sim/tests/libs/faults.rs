@@ -68,3 +68,21 @@ fn injecting_into_nothing_names_the_socket() {
     let error = inject(dir.path(), Fault::NoPermission).unwrap_err();
     assert!(matches!(&error, ControlError::Connect { path, .. } if path.ends_with(sim_dir::CONTROL)), "{error}");
 }
+
+#[test]
+fn a_fault_for_what_is_not_there_is_refused_and_what_is_there_is_named() {
+    let sim = Sim::with(|options| options.gpu_count = 2);
+    let why = |fault| match inject(sim.dir(), fault) {
+        Err(ControlError::Refused { why, .. }) => why,
+        other => panic!("not refused: {other:?}"),
+    };
+    assert_eq!(why(Fault::GpuLost { gpu: 2 }), "there is no GPU 2 (there are: 0, 1)");
+    let nobody = Fault::KernelFault { pid: 1 };
+    assert_eq!(why(nobody), "no process 1 uses the simulated GPUs (there are: none)");
+    let client = sim.client().ready();
+    assert_eq!(why(nobody), format!("no process 1 uses the simulated GPUs (there are: {})", client.pid()));
+    let pid = client.pid();
+    client.quit();
+    until("the process to be off the GPU", || sim.listed(pid).is_none().then_some(()));
+    assert!(why(Fault::KernelFault { pid }).ends_with("(there are: none)"));
+}

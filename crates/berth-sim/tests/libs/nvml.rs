@@ -185,6 +185,22 @@ fn a_gpu_is_found_by_its_uuid_and_its_bus() {
 }
 
 #[test]
+fn only_gpus_that_can_be_divided_have_a_mig_mode() {
+    let mig_mode = |profile: &str| {
+        let sim = Sim::with(|options| options.profile = berth_sim::Profile::builtin(profile).unwrap());
+        let nvml = Nvml::of(&sim);
+        let device = nvml.device(0).unwrap();
+        let mut mode: [c_uint; 2] = [7, 7];
+        let [current, pending] = &mut mode;
+        let code = call!(nvml, b"nvmlDeviceGetMigMode"(u64, *mut c_uint, *mut c_uint), device, current, pending);
+        (code, mode)
+    };
+    assert_eq!(mig_mode("a100"), (0, [0, 0]));
+    assert_eq!(mig_mode("h200"), (0, [0, 0]));
+    assert_eq!(mig_mode("rtx3090"), (result::NOT_SUPPORTED, [7, 7]));
+}
+
+#[test]
 fn the_process_list_takes_as_long_as_the_real_one() {
     let sim = Sim::start();
     let nvml = Nvml::of(&sim);
