@@ -5,6 +5,7 @@
 //! leaves the loop is a finished [`Snapshot`], the list of changes, and the shared-memory table.
 #![forbid(unsafe_code)]
 
+mod describe;
 mod log;
 mod once;
 mod sampler;
@@ -22,6 +23,7 @@ use berth_host::clock;
 use berth_host::procs::ProcsError;
 use berth_model::{Change, Event, Monitor, Settings, Snapshot};
 
+pub use describe::describe;
 use log::log_change;
 pub use once::sample_once;
 use sources::{Sources, ask_names};
@@ -149,7 +151,7 @@ impl Loop {
         let now = self.steady.date(clock::anchor());
         self.sources.look(self.monitor.wish(now.mono));
         changes.iter().for_each(log_change);
-        let snapshot = Arc::new(self.monitor.snapshot(&now));
+        let snapshot = Arc::new(Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) });
         if let Some(table) = &mut self.table {
             table.publish(&snapshot, &now);
         }

@@ -14,7 +14,7 @@ use berth_model::settings::Mode;
 use berth_model::{ContainerId, Event, Monitor, Settings, Snapshot, Source, SourceStatus};
 
 use crate::StartError;
-use crate::sampler::describe;
+use crate::describe::describe;
 
 /// How long to wait for the container engine's answers.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);

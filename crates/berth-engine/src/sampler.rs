@@ -14,6 +14,8 @@ use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
 use berth_model::{Event, GpuReading, Sample, Source, SourceStatus};
 
+use crate::describe::describe;
+
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -163,15 +165,4 @@ impl Thread {
 
 fn is_any_lost(sample: &Sample) -> bool {
     sample.gpus.iter().any(|gpu| matches!(gpu.reading, GpuReading::Lost { .. }))
-}
-
-/// The error and what is behind it, in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -9,10 +9,12 @@ use berth_host::probes::{self, Probes};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
 use berth_model::settings::Mode;
+use berth_model::snapshot::ProbeCounters;
 use berth_model::{ContainerId, Event, Monitor, Settings, Source, SourceStatus};
 
 use crate::StartError;
-use crate::sampler::{Sampler, describe};
+use crate::describe::describe;
+use crate::sampler::Sampler;
 
 /// All sources of a running loop. Fields end in this order: probes first, so that nothing is probed that nobody hears.
 #[derive(Debug)]
@@ -56,6 +58,11 @@ impl Sources {
 
     pub fn look(&self, wish: Wish) {
         self.sampler.look(wish);
+    }
+
+    /// What the probes count; `None` without probes.
+    pub fn probe_counters(&self) -> Option<ProbeCounters> {
+        self.probes.as_ref().map(Probes::counters)
     }
 
     /// Some events concern other sources: a process found on a GPU may use a library the probes do not know yet.

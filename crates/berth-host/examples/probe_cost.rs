@@ -87,7 +87,7 @@ fn first_launch(probes: &Probes, events: &Receiver<Event>, tenant: &mut Tenant, 
         }
     };
     wait(|| probes.stats().detached > earlier.detached);
-    let hits = probes.stats().wasted_hits - earlier.wasted_hits + 1;
+    let hits = probes.stats().counters.wasted - earlier.counters.wasted + 1;
     let total = called.cpu as f64;
     let added = total - unwatched * f64::from(LAUNCHES);
     println!("  {what} × {LAUNCHES} from the first on: armed {armed_ms:.1} ms after cuInit");

@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub ended: Vec<Arc<EndedTask>>,
     pub sources: Vec<SourceView>,
     pub counters: Counters,
+    /// How the probes are doing; `None` without probes.
+    pub probes: Option<ProbeCounters>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,4 +113,19 @@ pub struct Counters {
     pub tasks_started: u64,
     pub tasks_ended: u64,
     pub gpus_lost: u64,
+}
+
+/// Totals of the probes since the daemon started: whether what they tell is all there was to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProbeCounters {
+    /// Driver calls that were told.
+    pub hits: u64,
+    /// Calls lost because more came at once than there was room for.
+    pub lost: u64,
+    /// Calls of processes that were gone before anybody could say which they were.
+    pub unresolved: u64,
+    /// Times a first allocation or launch may have passed before its probe was in place.
+    pub late: u64,
+    /// Hits nobody needed, while a probe that had told all it should was being taken away: what being watched cost.
+    pub wasted: u64,
 }

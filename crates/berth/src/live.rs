@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use berth_api::{Client, ClientError, Followed, Notice, Version, paths};
 use berth_engine::Engine;
+pub use berth_engine::describe;
 use berth_model::time::InvalidSpan;
 use berth_model::{Settings, Snapshot, Span};
 
@@ -97,17 +98,6 @@ impl Live {
 /// One request, for commands that need no stream. The outer error is our own failure, the inner one the daemon's.
 pub fn ask<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<Result<T, ClientError>> {
     Ok(runtime()?.block_on(client.get(path)))
-}
-
-/// An error with its causes, on one line.
-pub fn describe(error: &ClientError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }
 
 pub fn runtime() -> Result<tokio::runtime::Runtime> {

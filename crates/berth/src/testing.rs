@@ -69,6 +69,7 @@ pub fn empty() -> Snapshot {
             SourceView { source: Source::Probes, status: SourceStatus::Off },
         ],
         counters: Counters::default(),
+        probes: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use berth_model::snapshot::ProbeCounters;
 use berth_model::{GpuView, Percent, Snapshot, SourceStatus, TaskRow};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -25,6 +26,9 @@ impl Collector for HostCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page { encoder: &mut encoder };
         page.daemon(&self.snapshot, &self.usage)?;
+        if let Some(probes) = &self.snapshot.probes {
+            page.probes(probes)?;
+        }
         page.gpus(&self.snapshot.gpus)?;
         page.tenants(&self.snapshot.tasks)
     }
@@ -59,6 +63,14 @@ impl Page<'_, '_> {
             self.single(names::PROCESS_RESIDENT, ConstGauge::new(float(bytes)))?;
         }
         Ok(())
+    }
+
+    fn probes(&mut self, probes: &ProbeCounters) -> fmt::Result {
+        self.single(names::PROBE_HITS, ConstCounter::new(probes.hits))?;
+        self.single(names::PROBE_LOST, ConstCounter::new(probes.lost))?;
+        self.single(names::PROBE_UNRESOLVED, ConstCounter::new(probes.unresolved))?;
+        self.single(names::PROBE_WASTED, ConstCounter::new(probes.wasted))?;
+        self.single(names::PROBE_LATE, ConstCounter::new(probes.late))
     }
 
     fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {

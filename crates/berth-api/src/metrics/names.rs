@@ -12,6 +12,15 @@ pub const TASKS_ENDED: Named = ("berth_tasks_ended", "Tasks that ended since the
 pub const GPUS_LOST: Named = ("berth_gpus_lost", "Times a GPU stopped answering since the daemon started");
 pub const SOURCE_UP: Named = ("berth_source_up", "Whether a source of events works; one switched off has no series");
 
+pub const PROBE_HITS: Named = ("berth_probe_hits", "Driver calls told by probes; no probe metrics without probes");
+pub const PROBE_LOST: Named = ("berth_probe_hits_lost", "Driver calls lost because more came than there was room for");
+pub const PROBE_UNRESOLVED: Named =
+    ("berth_probe_hits_unresolved", "Driver calls of processes that were gone before they could be identified");
+pub const PROBE_WASTED: Named =
+    ("berth_probe_hits_wasted", "Hits of probes that had told all they should and were not yet taken away");
+pub const PROBE_LATE: Named =
+    ("berth_probes_late", "Times a first allocation or launch may have passed before its probe was in place");
+
 pub const GPU_INFO: Named = ("berth_gpu_info", "A GPU of this host, always 1");
 pub const GPU_UP: Named = ("berth_gpu_up", "Whether the driver answers for the GPU");
 pub const GPU_READABLE: Named = ("berth_gpu_processes_readable", "Whether the GPU's processes can be listed");

@@ -1,8 +1,4 @@
-//! The page as scrapers see it.
-
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+//! The page as scrapers see it. What promtool says to it is asked end to end, in `crates/berth/tests/e2e/metrics.rs`.
 
 use super::*;
 use crate::routes::samples::snapshot;
@@ -30,6 +26,10 @@ fn what_is_unknown_has_no_series() {
     assert_eq!(series("berth_process_"), 0);
     assert_eq!(series("berth_tenant_memory_bytes{"), 1, "the user's memory and the one still opening are unknown");
     assert_eq!(series("berth_gpu_core_ratio{"), 1, "the lost GPU has no use");
+    assert_eq!(series("berth_probe"), 5);
+    let unprobed = Snapshot { probes: None, ..Snapshot::clone(&snapshot()) };
+    let page = super::page(Arc::new(unprobed), USAGE, Format::Prometheus).unwrap();
+    assert!(!page.contains("berth_probe"), "without probes nothing is counted: {page}");
 }
 
 #[test]
@@ -40,33 +40,4 @@ fn a_gpu_whose_processes_cannot_be_listed_is_not_taken_for_an_empty_one() {
     let readable = "berth_gpu_processes_readable{gpu=\"0\"}";
     assert!(of(Snapshot::clone(&snapshot())).contains(&format!("{readable} 1.0\n")));
     assert!(of(blind).contains(&format!("{readable} 0.0\n")));
-}
-
-#[test]
-fn promtool_finds_nothing_to_complain_about() {
-    let Some(promtool) = promtool() else {
-        let required = std::env::var_os("BERTH_TEST_REQUIRED").is_some();
-        assert!(!required, "promtool is neither in .tools/bin nor on the path: run scripts/setup-tests.sh");
-        eprintln!("SKIPPED: promtool is neither in .tools/bin nor on the path; scripts/setup-tests.sh fetches it");
-        return;
-    };
-    let mut child = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let page = page(snapshot(), USAGE, Format::Prometheus).unwrap();
-    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.trim().is_empty(), "{said}\n{page}");
-}
-
-fn promtool() -> Option<PathBuf> {
-    let ours = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/bin/promtool"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|dir| dir.join("promtool"));
-    std::iter::once(ours).chain(on_path).find(|candidate| candidate.is_file())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_model::snapshot::{Counters, EndedTask, SourceView};
+use berth_model::snapshot::{Counters, EndedTask, ProbeCounters, SourceView};
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
     Source, SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
@@ -104,8 +104,10 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         sources: vec![
             SourceView { source: Source::Nvml, status: SourceStatus::Up },
             SourceView { source: Source::Docker, status: SourceStatus::Down { reason: "no socket".into() } },
-            SourceView { source: Source::Probes, status: SourceStatus::Off },
+            SourceView { source: Source::ProcessEvents, status: SourceStatus::Off },
+            SourceView { source: Source::Probes, status: SourceStatus::Up },
         ],
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
+        probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
     })
 }

@@ -42,6 +42,7 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("EndedTask", json(&snapshot.ended[0])),
         ("Source", json(&snapshot.sources[1])),
         ("Counters", json(&snapshot.counters)),
+        ("ProbeCounters", json(&snapshot.probes)),
         ("Health", json(&health)),
         ("Version", json(&Version { version: String::new(), api: String::new() })),
         ("Error", json(&error)),

@@ -10,8 +10,8 @@
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
 //! calls of a process whose library nobody has shown it yet (see [`Probes::attach_process`]). The first allocation or
-//! launch of a process that makes it within the milliseconds attaching takes is told by the next one; [`Stats::late`]
-//! counts such cases.
+//! launch of a process that makes it within the milliseconds attaching takes is told by the next one;
+//! [`ProbeCounters::late`] counts such cases.
 
 mod asm;
 mod available;
@@ -32,11 +32,12 @@ mod watcher;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use berth_model::snapshot::ProbeCounters;
 use berth_model::{Event, ProcKey};
 
 pub use available::{Available, available};
@@ -83,14 +84,7 @@ pub struct Stats {
     pub armed: u64,
     /// Kinds of hot calls no longer probed, the breakpoints gone.
     pub detached: u64,
-    /// Hits after the first one, until the breakpoint was gone: what being watched cost the tenants beyond need.
-    pub wasted_hits: u64,
-    /// Hits lost because the ring was full.
-    pub lost: u64,
-    /// Hits of processes that were gone before they could be told from others.
-    pub unresolved: u64,
-    /// Probes in place only after the process had a context, so that a first call may have been missed.
-    pub late: u64,
+    pub counters: ProbeCounters,
 }
 
 // === impl Options ===
@@ -188,15 +182,24 @@ impl Probes {
     }
 
     pub fn stats(&self) -> Stats {
-        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             libraries: self.libraries.lock().unwrap_or_else(PoisonError::into_inner).paths(),
             armed: count(&self.counters.armed),
             detached: count(&self.counters.detached),
-            wasted_hits: count(&self.counters.wasted_hits),
+            counters: self.counters(),
+        }
+    }
+
+    /// Cheap enough for every snapshot: one system call, no lock.
+    pub fn counters(&self) -> ProbeCounters {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ProbeCounters {
+            hits: count(&self.counters.hits),
             lost: self.kernel.lost(),
             unresolved: count(&self.counters.unresolved),
             late: count(&self.counters.late),
+            wasted: count(&self.counters.wasted_hits),
         }
     }
 }

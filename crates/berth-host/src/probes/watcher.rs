@@ -29,6 +29,7 @@ use super::worker::{Detach, Order};
 /// Counters shared with [`super::Probes::stats`].
 #[derive(Debug, Default)]
 pub struct Counters {
+    pub hits: AtomicU64,
     pub unresolved: AtomicU64,
     pub late: AtomicU64,
     pub armed: AtomicU64,
@@ -151,6 +152,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     fn on_record(&mut self, record: Record) -> Result<(), NobodyListens> {
         let Some(cookie) = Cookie::decode(record.cookie) else { return Ok(()) };
+        self.counters.hits.fetch_add(1, Ordering::Relaxed);
         let Some(process) = self.process(record.tgid, Some(Mono(record.at))) else {
             self.counters.unresolved.fetch_add(1, Ordering::Relaxed);
             return Ok(());

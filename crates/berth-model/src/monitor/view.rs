@@ -11,7 +11,7 @@ use crate::snapshot::{GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
 
 impl Monitor {
-    /// The host at `now`, which is the anchor's own instant.
+    /// The host at `now`, which is the anchor's own instant. Counts of the probes are theirs to add.
     pub fn snapshot(&mut self, now: &Anchor) -> Snapshot {
         let ended = self.ended_views.of(&self.ended, now);
         Snapshot {
@@ -25,6 +25,7 @@ impl Monitor {
                 .map(|(source, status)| SourceView { source: *source, status: status.clone() })
                 .collect(),
             counters: self.counters,
+            probes: None,
         }
     }
 
