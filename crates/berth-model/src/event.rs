@@ -184,6 +184,7 @@ pub enum Change {
     TaskEnded { task: TaskId, tenant: TenantKey, name: String, at: Mono, nanos: u64 },
     MomentSeen { tenant: TenantKey, name: String, process: ProcKey, moment: Moment, at: Mono },
     GpuLost { gpu: GpuIndex, reason: String },
+    /// There is a GPU under this index again: the same, or another in its place.
     GpuBack { gpu: GpuIndex },
     SourceChanged { source: Source, status: SourceStatus },
 }

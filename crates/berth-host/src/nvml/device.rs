@@ -73,13 +73,19 @@ impl Watched {
         let Some(position) = self.position else {
             return RawReading::Lost { reason: format!("the driver no longer lists {}", self.uuid) };
         };
-        let reading = nvml
-            .device_by_index(position)
-            .and_then(|device| self.ask(&mut Ask { nvml, device, buffers }, at, per_process_core));
-        reading.unwrap_or_else(|error| {
+        let reading = nvml.device_by_index(position).and_then(|device| {
+            // Not taken for granted: a driver may have been started anew, with other GPUs, between two looks.
+            let uuid = device.uuid()?;
+            if uuid != self.uuid.0 {
+                return Ok(RawReading::Lost { reason: format!("{uuid} is in the place of {}", self.uuid) });
+            }
+            self.ask(&mut Ask { nvml, device, buffers }, at, per_process_core)
+        });
+        let reading = reading.unwrap_or_else(|error| RawReading::Lost { reason: error.to_string() });
+        if matches!(reading, RawReading::Lost { .. }) {
             self.others = OtherLists::default();
-            RawReading::Lost { reason: error.to_string() }
-        })
+        }
+        reading
     }
 
     /// An error means the GPU is lost.

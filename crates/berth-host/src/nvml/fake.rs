@@ -16,7 +16,7 @@ pub struct FakeProbe {
 #[derive(Debug, Default)]
 struct State {
     gpus: Vec<FakeGpu>,
-    inventoried: Vec<GpuIndex>,
+    inventoried: Vec<(GpuIndex, GpuUuid)>,
     looks: u64,
     inventory_fails: bool,
 }
@@ -87,7 +87,7 @@ impl GpuProbe for FakeProbe {
         }
         let infos: Vec<GpuInfo> =
             state.gpus.iter().filter(|gpu| gpu.lost.is_none()).map(|gpu| gpu.info.clone()).collect();
-        state.inventoried = infos.iter().map(|info| info.index).collect();
+        state.inventoried = infos.iter().map(|info| (info.index, info.uuid.clone())).collect();
         Ok(infos)
     }
 
@@ -95,10 +95,10 @@ impl GpuProbe for FakeProbe {
         let mut look = Look::begin();
         let mut state = self.lock();
         state.looks += 1;
-        for index in &state.inventoried {
-            let gpu = state.gpus.iter().find(|gpu| gpu.info.index == *index);
-            let reading = match gpu {
+        for (index, uuid) in &state.inventoried {
+            let reading = match state.gpus.iter().find(|gpu| gpu.info.index == *index) {
                 None => RawReading::Lost { reason: "no longer there".into() },
+                Some(gpu) if gpu.info.uuid != *uuid => continue,
                 Some(gpu) => read(gpu, per_process_core),
             };
             look.gpus.push(GpuLook { index: *index, reading });

@@ -33,8 +33,10 @@ pub trait GpuProbe: Send {
     fn inventory(&mut self) -> Result<Vec<GpuInfo>, NvmlError>;
 
     /// Looks at every GPU of the last inventory, once, in its order; without an inventory there is none. Never fails as
-    /// a whole: a GPU or driver that is gone is a reading, and answers again once it is back, without a new probe. A
-    /// value the driver does not give is `None`. `per_process_core` asks for each process's use of the GPU since the
-    /// last time it was asked for; without it, every process's `core` is `None`. Blocks for up to milliseconds.
+    /// a whole: a GPU or driver that is gone is a reading, and answers again once it is back, without a new probe. What
+    /// is in a GPU's place is never read as that GPU: a stranger makes it lost first and then, known to be replaced, left
+    /// out of looks, until a new inventory names its successor. A value the driver does not give is `None`.
+    /// `per_process_core` asks for each process's use of the GPU since the last time it was asked for; without it, every
+    /// process's `core` is `None`. Blocks for up to milliseconds.
     fn look(&mut self, per_process_core: bool) -> Look;
 }

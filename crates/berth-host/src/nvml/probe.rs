@@ -69,13 +69,23 @@ impl NvmlProbe {
         self.state = State::Closed { reason: "NVML is being initialised again".into() };
         match load(&self.library) {
             Ok(nvml) => {
-                let order = uuids(&nvml);
-                for gpu in &mut self.gpus {
-                    gpu.position = order.iter().find(|(_, uuid)| *uuid == gpu.uuid).map(|(position, _)| *position);
-                }
+                self.find_again(&listed(&nvml));
                 self.state = State::Open(nvml);
             }
             Err(error) => self.state = State::Closed { reason: error.to_string() },
+        }
+    }
+
+    /// GPUs the driver lists are found by uuid, wherever they are now. Where it lists one that was not there before, and
+    /// all that it lists answer, it has other hardware than it had: those it no longer lists are replaced, not lost.
+    fn find_again(&mut self, listed: &[Option<GpuUuid>]) {
+        for gpu in &mut self.gpus {
+            let position = (0..).zip(listed).find(|(_, uuid)| uuid.as_ref() == Some(&gpu.uuid));
+            gpu.position = position.map(|(position, _)| position);
+        }
+        let is_new = |uuid: &GpuUuid| self.gpus.iter().all(|gpu| gpu.uuid != *uuid);
+        if listed.iter().all(Option::is_some) && listed.iter().flatten().any(is_new) {
+            self.gpus.retain(|gpu| gpu.position.is_some());
         }
     }
 }
@@ -126,10 +136,11 @@ fn load(library: &Path) -> Result<Box<Nvml>, NvmlError> {
     nvml.map(Box::new).map_err(|source| NvmlError::from_init(library, source))
 }
 
-fn uuids(nvml: &Nvml) -> Vec<(u32, GpuUuid)> {
+/// In the driver's order; `None` for a GPU that does not answer.
+fn listed(nvml: &Nvml) -> Vec<Option<GpuUuid>> {
     let count = nvml.device_count().unwrap_or(0);
     let uuid = |position| nvml.device_by_index(position)?.uuid();
-    (0..count).filter_map(|position| uuid(position).ok().map(|uuid| (position, GpuUuid(uuid)))).collect()
+    (0..count).map(|position| uuid(position).ok().map(GpuUuid)).collect()
 }
 
 fn describe(nvml: &Nvml, position: u32) -> Result<GpuInfo, Code> {
@@ -167,6 +178,42 @@ impl Reopen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Index and present position of what is watched, after A and B were and the driver lists `listed` (`?` does not answer).
+    fn found(listed: &str) -> Vec<(u32, Option<u32>)> {
+        let watched = |(index, uuid): (u32, &str)| {
+            let info = GpuInfo {
+                index: GpuIndex(index),
+                uuid: GpuUuid(uuid.into()),
+                name: String::new(),
+                memory_total: None,
+                mig: None,
+            };
+            Watched::new(&info)
+        };
+        let mut probe = NvmlProbe {
+            library: PathBuf::new(),
+            state: State::Closed { reason: String::new() },
+            gpus: [(0, "A"), (1, "B")].map(watched).into(),
+            reopen: Reopen::default(),
+            buffers: Buffers::default(),
+        };
+        let listed = listed.chars().map(|c| (c != '?').then(|| GpuUuid(c.into())));
+        probe.find_again(&listed.collect::<Vec<_>>());
+        probe.gpus.iter().map(|gpu| (gpu.index.0, gpu.position)).collect()
+    }
+
+    #[test]
+    fn gpus_are_found_again_by_uuid_and_are_lost_or_replaced_where_they_are_not() {
+        assert_eq!(found("BA"), [(0, Some(1)), (1, Some(0))], "the order may change");
+        assert_eq!(found("ABC"), [(0, Some(0)), (1, Some(1))], "an inventory will name the newcomer");
+        assert_eq!(found("B"), [(0, None), (1, Some(0))], "lost");
+        assert_eq!(found("?B"), [(0, None), (1, Some(1))], "lost");
+        assert_eq!(found("CB"), [(1, Some(1))], "replaced");
+        assert_eq!(found("CD"), [], "replaced");
+        assert_eq!(found("?BC"), [(0, None), (1, Some(1))], "the silent one may still be the lost one");
+        assert_eq!(found(""), [(0, None), (1, None)], "lost");
+    }
 
     fn at(seconds: u64) -> Mono {
         Mono(seconds * 1_000_000_000)

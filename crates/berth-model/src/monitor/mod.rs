@@ -179,12 +179,16 @@ impl Monitor {
     fn inventory(&mut self, gpus: Vec<GpuInfo>) -> Vec<Change> {
         let mut known = std::mem::take(&mut self.gpus);
         // Also where another GPU has come in its place: who was on the old one is not on the new one.
-        let mut gone = BTreeSet::new();
+        let (mut gone, mut changes) = (BTreeSet::new(), Vec::new());
         for info in gpus {
-            let gpu = known.remove(&info.index).filter(|gpu| gpu.info.uuid == info.uuid);
+            let before = known.remove(&info.index);
+            let was_lost = before.as_ref().is_some_and(|gpu| gpu.lost.is_some());
+            let gpu = before.filter(|gpu| gpu.info.uuid == info.uuid);
             let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, blind: None, sole: None };
             if gpu.is_none() {
                 gone.insert(info.index);
+                // Whoever was told of the loss is told of its end: there is a GPU again.
+                changes.extend(was_lost.then_some(Change::GpuBack { gpu: info.index }));
             }
             self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
         }
@@ -192,7 +196,7 @@ impl Monitor {
         for stay in self.stays.values_mut() {
             gone.iter().for_each(|gpu| stay.gpu_gone(*gpu));
         }
-        Vec::new()
+        changes
     }
 
     fn sample(&mut self, sample: &Sample) -> Vec<Change> {

@@ -364,6 +364,21 @@ fn who_was_on_a_gpu_that_is_gone_from_the_inventory_is_on_it_no_more() {
 }
 
 #[test]
+fn the_end_of_a_loss_is_told_also_when_another_gpu_has_come() {
+    let another = GpuInfo { uuid: GpuUuid("GPU-x".into()), ..gpu(0) };
+    for (inventory, is_back) in [(vec![another, gpu(1)], true), (vec![gpu(0), gpu(1)], false), (vec![gpu(1)], false)] {
+        let mut host = Host::new();
+        let reading = GpuReading::Lost { reason: "GPU is lost".into() };
+        let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+        host.apply(Event::Sample(Sample { at: at(100), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
+        host.apply(Event::Gpus(inventory));
+        assert_eq!(host.changes.contains(&Change::GpuBack { gpu: GpuIndex(0) }), is_back, "{:?}", host.changes);
+        let lost = host.snapshot(110).gpus.iter().any(|gpu| gpu.lost.is_some());
+        assert!(!(is_back && lost), "told to be back, and shown as lost");
+    }
+}
+
+#[test]
 fn a_probed_process_whose_gpu_is_gone_ends_like_one_that_stays_unlisted() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));

@@ -13,6 +13,7 @@
 mod support;
 
 mod bad_input;
+mod changed_gpus;
 mod containers;
 mod contract;
 mod demo;
@@ -21,5 +22,6 @@ mod life_cycle;
 mod metrics;
 mod reused_pid;
 mod stopping;
+mod systemd;
 mod task_table;
 mod untouched;

@@ -50,6 +50,15 @@ impl Host for FakeHost {
     fn bring_back(&mut self, gpu: GpuIndex) {
         self.change(gpu, |fake| fake.lost = None);
     }
+
+    fn replace_all(&mut self) {
+        self.probe.change(|gpus| {
+            for gpu in gpus {
+                gpu.info.uuid.0 += "-another";
+                gpu.processes.clear();
+            }
+        });
+    }
 }
 
 impl Drop for FakeHost {

@@ -25,6 +25,8 @@ trait Host {
     fn vacate(&mut self, pid: u32);
     fn lose(&mut self, gpu: GpuIndex);
     fn bring_back(&mut self, gpu: GpuIndex);
+    /// Puts other GPUs in the places of all there are; who was on those is on none.
+    fn replace_all(&mut self);
 }
 
 const FIRST: GpuIndex = GpuIndex(0);
@@ -79,6 +81,18 @@ fn contract(host: &mut dyn Host) {
 
     host.vacate(pid);
     eventually("the process is unlisted", || listed(&probe.look(false), SECOND).is_empty());
+
+    host.replace_all();
+    eventually("those that were replaced are left out", || {
+        let look = probe.look(false);
+        let is_lost = |gpu: &GpuLook| matches!(gpu.reading, RawReading::Lost { .. });
+        assert!(look.gpus.iter().all(is_lost), "another GPU is read as the old one: {look:?}");
+        look.gpus.is_empty()
+    });
+    let others = probe.inventory().unwrap();
+    assert_eq!(others.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [FIRST, SECOND]);
+    assert!(others.iter().all(|other| gpus.iter().all(|gpu| gpu.uuid != other.uuid)), "{others:?}");
+    assert_eq!(listed(&probe.look(false), FIRST), []);
 }
 
 #[test]

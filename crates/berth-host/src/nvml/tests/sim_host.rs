@@ -37,7 +37,9 @@ fn libraries() -> Libraries {
 struct SimHost {
     dir: TempDir,
     sharing: Sharing,
+    profile: &'static str,
     gpus: u32,
+    seed: u64,
     server: Option<Running>,
     tenants: Vec<Child>,
 }
@@ -50,15 +52,23 @@ struct Running {
 impl SimHost {
     fn start(sharing: Sharing) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut host = Self { dir, sharing, gpus: 2, server: None, tenants: Vec::new() };
+        let mut host = Self { dir, sharing, profile: "h200", gpus: 2, seed: 0, server: None, tenants: Vec::new() };
         host.serve();
         host
     }
 
+    /// Another simulator in the same place.
+    fn restart(&mut self, change: impl FnOnce(&mut Self)) {
+        self.shut_down();
+        change(self);
+        self.serve();
+    }
+
     fn serve(&mut self) {
-        let mut options = ServeOptions::new(self.dir.path(), Profile::builtin("h200").unwrap());
+        let mut options = ServeOptions::new(self.dir.path(), Profile::builtin(self.profile).unwrap());
         options.libraries = Some(libraries());
-        (options.gpu_count, options.time_scale, options.sharing) = (self.gpus, 10.0, self.sharing);
+        (options.gpu_count, options.seed, options.sharing) = (self.gpus, self.seed, self.sharing);
+        options.time_scale = 10.0;
         let server = Server::bind(options).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -114,8 +124,11 @@ impl Host for SimHost {
 
     /// A lost GPU comes back as real ones do: with the whole driver started anew.
     fn bring_back(&mut self, _gpu: GpuIndex) {
-        self.shut_down();
-        self.serve();
+        self.restart(|_| ());
+    }
+
+    fn replace_all(&mut self) {
+        self.restart(|host| host.seed += 1);
     }
 }
 
@@ -202,9 +215,7 @@ fn a_gpu_that_does_not_come_back_with_the_driver_stays_lost_under_its_own_index(
     let mut host = SimHost::start(Sharing::default());
     let mut probe = host.open();
     let uuid = probe.inventory().unwrap()[1].uuid.clone();
-    host.shut_down();
-    host.gpus = 1;
-    host.serve();
+    host.restart(|host| host.gpus = 1);
     eventually("the first GPU is back and the second is missed by name", || {
         let look = probe.look(false);
         let missed = |reason: &str| reason.contains(&uuid.0);
@@ -212,6 +223,36 @@ fn a_gpu_that_does_not_come_back_with_the_driver_stays_lost_under_its_own_index(
             && matches!(reading(&look, SECOND), RawReading::Lost { reason } if missed(reason))
     });
     assert_eq!(probe.inventory().unwrap().len(), 1);
+}
+
+#[test]
+fn gpus_of_another_kind_in_the_old_places_are_told_by_their_own_names() {
+    let mut host = SimHost::start(Sharing::default());
+    let mut probe = host.open();
+    let before = probe.inventory().unwrap();
+    host.restart(|host| (host.profile, host.gpus) = ("rtx3090", 3));
+    eventually("the old ones are left out", || probe.look(false).gpus.is_empty());
+    let after = probe.inventory().unwrap();
+    assert_eq!(after.iter().map(|gpu| gpu.name.as_str()).collect::<Vec<_>>(), ["NVIDIA GeForce RTX 3090"; 3]);
+    assert_eq!((before[0].mig, after[0].mig), (Some(false), None), "only one of them has a MIG mode");
+    assert_eq!(probe.look(false).gpus.len(), 3);
+}
+
+#[test]
+fn a_gpu_that_comes_with_the_driver_s_return_is_in_the_next_inventory() {
+    let mut host = SimHost::start(Sharing::default());
+    let mut probe = host.open();
+    let before = probe.inventory().unwrap();
+    host.shut_down();
+    eventually("both are lost", || {
+        probe.look(false).gpus.iter().all(|gpu| matches!(gpu.reading, RawReading::Lost { .. }))
+    });
+    host.restart(|host| host.gpus = 3);
+    eventually("both are back", || {
+        probe.look(false).gpus.iter().all(|gpu| matches!(gpu.reading, RawReading::Ok { .. }))
+    });
+    let after = probe.inventory().unwrap();
+    assert_eq!((&after[..2], after.len()), (&before[..], 3));
 }
 
 #[test]
