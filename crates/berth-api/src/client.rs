@@ -33,6 +33,8 @@ pub enum ClientError {
     Absent { socket: PathBuf, source: io::Error },
     #[error("connecting to the daemon on {socket}")]
     Connect { socket: PathBuf, source: io::Error },
+    #[error("the daemon on {socket} takes in no more connections: it is stuck, or has too many clients")]
+    Busy { socket: PathBuf },
     #[error("talking to the daemon on {socket}")]
     Http { socket: PathBuf, source: hyper::Error },
     #[error("the daemon on {socket} did not answer within {} s", TIMEOUT.as_secs())]
@@ -83,15 +85,23 @@ impl Client {
     }
 
     async fn get_bytes(&self, path: &str) -> Result<Bytes, ClientError> {
-        let answer = async {
+        self.in_time(async {
             let response = self.request(path).await?;
             self.body_of(response).await
-        };
+        })
+        .await
+    }
+
+    /// The head of a successful answer, in time; its body may take as long as it likes.
+    async fn stream(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
+        self.in_time(self.request(path)).await
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
         let silent = |_| ClientError::Silent { socket: self.socket.clone() };
         tokio::time::timeout(TIMEOUT, answer).await.map_err(silent)?
     }
 
-    /// The head of a successful answer; its body is still to come.
     async fn request(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
         let http = |source| ClientError::Http { socket: self.socket.clone(), source };
@@ -122,6 +132,8 @@ impl Client {
         let socket = self.socket.clone();
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent { socket, source },
+            // Its queue is full. A Unix socket says so at once instead of waiting.
+            io::ErrorKind::WouldBlock => ClientError::Busy { socket },
             _ => ClientError::Connect { socket, source },
         }
     }

@@ -15,7 +15,8 @@ pub struct ErrorBody {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`, `internal`.
+    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`,
+    /// `too_many_connections`, `internal`.
     pub code: String,
     pub message: String,
 }
@@ -32,6 +33,8 @@ pub(crate) enum ApiError {
     NotReady,
     #[error("the last look at the host was {} s ago: the daemon no longer watches, restart it", age.as_secs())]
     Stalled { age: Duration },
+    #[error("{most} clients are connected, and no more are answered at a time: end some, or try again")]
+    Full { most: usize },
     #[error("writing the metrics page: {0}")]
     Metrics(#[from] std::fmt::Error),
 }
@@ -44,6 +47,7 @@ impl ApiError {
             ApiError::BadQuery { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
             ApiError::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
             ApiError::Stalled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stalled"),
+            ApiError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_connections"),
             ApiError::Metrics(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Feed`] sits between the engine's thread and everybody who listens: publishing never waits for a listener, and a
 //! listener that is too slow is told how much it missed. [`Server`] answers from the feed alone: no request makes the
-//! daemon look at a GPU. There is no access control here beyond the permissions of the socket.
+//! daemon look at a GPU, and no client, however slow, can hold up or use up the daemon. There is no access control here beyond the permissions of the socket.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -11,7 +11,11 @@ mod events;
 mod feed;
 pub mod metrics;
 mod routes;
+mod serve;
 mod server;
+#[cfg(test)]
+mod testing;
+mod unread;
 mod usage;
 
 pub use client::{Client, ClientError, Follow, Followed};

@@ -2,21 +2,20 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 
 use crate::feed::Feed;
-use crate::routes::router;
+use crate::serve::serve;
 
 const GROUPS: &str = "/etc/group";
-
-/// Answers under way get this long at a stop.
-const DRAIN: Duration = Duration::from_secs(2);
 
 /// A socket that is bound and owned; dropping it removes the socket from the file system.
 #[derive(Debug)]
@@ -76,31 +75,11 @@ impl Server {
     }
 
     /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
-    pub async fn serve(
-        self,
-        feed: Arc<Feed>,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), ServeError> {
+    pub async fn serve(self, feed: Arc<Feed>, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let failed = |source| ServeError { path: self.path.clone(), source };
         let listener = self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
-        let (stopped_tx, stopped_rx) = tokio::sync::oneshot::channel();
-        let closing = Arc::clone(&feed);
-        let stop = async move {
-            stop.await;
-            closing.close();
-            // The other end is gone only when serving has failed already.
-            let _ = stopped_tx.send(());
-        };
-        let serving = axum::serve(listener, router(feed)).with_graceful_shutdown(stop);
-        let drained = async move {
-            // An error means that serving ended by itself, and that branch says why.
-            let _ = stopped_rx.await;
-            tokio::time::sleep(DRAIN).await;
-        };
-        tokio::select! {
-            result = serving => result.map_err(failed),
-            () = drained => Ok(()),
-        }
+        serve(listener, feed, stop).await;
+        Ok(())
     }
 }
 
@@ -129,10 +108,18 @@ fn refuse_if_taken(path: &Path) -> Result<(), BindError> {
     if !found.file_type().is_socket() {
         return Err(BindError::NotASocket { path: path.to_owned() });
     }
-    match UnixStream::connect(path) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
+    match connect_at_once(path) {
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
         Ok(_) | Err(_) => Err(BindError::InUse { path: path.to_owned() }),
     }
+}
+
+/// Somebody who listens and is too stuck to accept is found too: a connection that would have to wait fails.
+fn connect_at_once(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 /// Binds under another name and renames, so that nobody can connect before the permissions are right, and a stale
@@ -165,6 +152,8 @@ fn bind_in_place(path: &Path, mode: u32, gid: Option<u32>) -> io::Result<(StdLis
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn access(mode: u32) -> Access {
@@ -208,6 +197,20 @@ mod tests {
         assert!(matches!(error, BindError::InUse { .. }), "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()));
         UnixStream::connect(&path).unwrap();
+    }
+
+    /// Its queue is full: a connection that waits for room would wait for ever.
+    #[test]
+    fn a_stuck_daemon_s_socket_is_refused_without_waiting() {
+        let dir = dir();
+        let path = dir.path().join("s");
+        let stuck = StdListener::bind(&path).unwrap();
+        rustix::net::listen(&stuck, 0).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(socket) = connect_at_once(&path) {
+            waiting.push(socket);
+        }
+        assert!(matches!(Server::bind(&path, &access(0o600)), Err(BindError::InUse { .. })));
     }
 
     #[test]

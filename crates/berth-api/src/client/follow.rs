@@ -74,7 +74,7 @@ impl Follow {
     async fn connect(&mut self) -> Followed {
         tokio::time::sleep(self.wait).await;
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-        match self.client.request(&self.path).await {
+        match self.client.stream(&self.path).await {
             Ok(response) => {
                 self.wait = FIRST_WAIT;
                 self.connection = Some(Connection { response, parser: Parser::default() });

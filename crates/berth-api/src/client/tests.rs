@@ -2,54 +2,14 @@
 
 use std::sync::Arc;
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use super::*;
 use crate::feed::Feed;
 use crate::routes::samples::{change, snapshot};
 use crate::routes::{Health, Version, paths};
-use crate::server::{Access, ServeError, Server};
+use crate::testing::{DEADLINE, Daemon, daemon};
 use berth_model::{Snapshot, TaskRow};
-
-/// Far more than anything here takes; only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(20);
-
-struct Daemon {
-    dir: TempDir,
-    feed: Arc<Feed>,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<Result<(), ServeError>>,
-}
-
-impl Daemon {
-    fn start(dir: TempDir, feed: Feed) -> Self {
-        let feed = Arc::new(feed);
-        let server = Server::bind(&dir.path().join("s"), &Access { mode: 0o600, group: None }).unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async {
-            let _ = stopped.await;
-        };
-        let serving = tokio::spawn(server.serve(Arc::clone(&feed), stopped));
-        Self { dir, feed, stop, serving }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(self.dir.path().join("s"))
-    }
-
-    async fn stop(self) -> TempDir {
-        self.stop.send(()).unwrap();
-        tokio::time::timeout(DEADLINE, self.serving).await.unwrap().unwrap().unwrap();
-        self.dir
-    }
-}
-
-fn daemon() -> Daemon {
-    Daemon::start(tempfile::tempdir().unwrap(), Feed::new())
-}
 
 async fn next(follow: &mut Follow) -> Followed {
     tokio::time::timeout(DEADLINE, follow.next()).await.expect("the stream said nothing")
@@ -215,4 +175,54 @@ async fn an_open_event_stream_does_not_keep_the_daemon_from_stopping() {
     let path = daemon.client().socket().to_owned();
     let _dir = daemon.stop().await;
     assert!(!path.exists(), "the socket is left");
+}
+
+/// Accepts, reads, and says nothing.
+fn mute(dir: &tempfile::TempDir) -> Client {
+    let listener = tokio::net::UnixListener::bind(dir.path().join("s")).unwrap();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = [0; 1024];
+            assert!(stream.read(&mut bytes).await.unwrap() > 0, "nothing was asked");
+            held.push(stream);
+        }
+    });
+    Client::new(dir.path().join("s"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_accepts_and_never_answers_is_given_up_on_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = mute(&dir);
+    let error = client.get::<Version>(paths::VERSION).await.unwrap_err();
+    let words = format!("the daemon on {} did not answer within 5 s", client.socket().display());
+    assert_eq!(error.to_string(), words);
+    let Followed::Lost(error) = next(&mut client.follow(None)).await else { panic!("nobody answered") };
+    assert_eq!(error.to_string(), words, "a stream is not waited for any longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_may_say_nothing_for_as_long_as_it_likes() {
+    let daemon = daemon();
+    let mut follow = daemon.client().follow(None);
+    assert!(matches!(next(&mut follow).await, Followed::Connected));
+    assert!(tokio::time::timeout(TIMEOUT * 100, follow.next()).await.is_err(), "nothing happened, and nothing is lost");
+    daemon.feed.publish(snapshot(), &[change()]);
+    assert!(matches!(next(&mut follow).await, Followed::Change(_)));
+}
+
+#[tokio::test]
+async fn a_daemon_whose_queue_is_full_is_told_apart_from_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::new(dir.path().join("s"));
+    let stuck = std::os::unix::net::UnixListener::bind(client.socket()).unwrap();
+    rustix::net::listen(&stuck, 0).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = UnixStream::connect(client.socket()).await {
+        waiting.push(stream);
+    }
+    let error = client.get::<Version>(paths::VERSION).await.unwrap_err();
+    assert!(matches!(error, ClientError::Busy { .. }) && !error.is_absent(), "{error:?}");
+    assert!(matches!(next(&mut client.follow(None)).await, Followed::Lost(ClientError::Busy { .. })));
 }

@@ -1,0 +1,136 @@
+//! Connections: how many at a time, how long each may take to ask, and how long it may leave its answer unread.
+//!
+//! Whoever may open the socket may be slow, broken or ill-disposed: none of that may cost the daemon more than a bounded
+//! number of descriptors and bytes, nor keep others out for good. Who comes when all places are taken is told so; who
+//! comes when even that takes too long is hung up on. Streams of events are no exception: a listener has a place for as
+//! long as it reads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::error::ApiError;
+use crate::feed::Feed;
+use crate::routes::router;
+use crate::unread::Unread;
+
+/// Connections that are answered at a time. Each scraper, `berth top` and `berth ps --watch` keeps one.
+pub const CONNECTIONS: usize = 128;
+
+/// Connections beyond [`CONNECTIONS`] that are told so at a time.
+const REFUSALS: usize = 128;
+
+/// A request is in by then, or the connection is closed; so is one that asks for nothing for so long.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+/// The same for those who are about to be refused.
+const REFUSED_ASK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Bytes of a request that are ever held. Requests here have no body, so nobody reads one.
+const REQUEST_LEN: usize = 16 << 10;
+
+/// Answers under way get this long at a stop.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Between two attempts to accept when the first failed, as for want of descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+
+/// Answers until `stop` is done, then ends the event streams and lets other answers finish.
+pub(crate) async fn serve(listener: UnixListener, feed: Arc<Feed>, stop: impl Future<Output = ()>) {
+    let (mut places, graceful, mut connections) = (Places::new(&feed), GracefulShutdown::new(), JoinSet::new());
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    if let Some(place) = places.take() {
+                        connections.spawn(place.answer(stream, &graceful));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the API could not be accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    feed.close();
+    // Who is not done by then is cut off with the set of connections.
+    let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+}
+
+/// Who is let in.
+struct Places {
+    answered: (Arc<Semaphore>, Router),
+    refused: (Arc<Semaphore>, Router),
+    /// Somebody was refused since there was room last.
+    was_full: bool,
+}
+
+/// A connection's right to be served.
+struct Place {
+    router: Router,
+    ask_within: Duration,
+    /// Refusals are for one request.
+    keep_alive: bool,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    fn new(feed: &Arc<Feed>) -> Self {
+        let refusal = Router::new().fallback(|| async { ApiError::Full { most: CONNECTIONS } });
+        Self {
+            answered: (Arc::new(Semaphore::new(CONNECTIONS)), router(Arc::clone(feed))),
+            refused: (Arc::new(Semaphore::new(REFUSALS)), refusal),
+            was_full: false,
+        }
+    }
+
+    /// `None`: there is not even room to refuse.
+    fn take(&mut self) -> Option<Place> {
+        let (free, router) = &self.answered;
+        if let Ok(permit) = Arc::clone(free).try_acquire_owned() {
+            self.was_full = false;
+            return Some(Place { router: router.clone(), ask_within: ASK_WITHIN, keep_alive: true, permit });
+        }
+        if !std::mem::replace(&mut self.was_full, true) {
+            tracing::warn!(most = CONNECTIONS, "more clients than are answered at a time; others are refused");
+        }
+        let (free, router) = &self.refused;
+        let permit = Arc::clone(free).try_acquire_owned().ok()?;
+        Some(Place { router: router.clone(), ask_within: REFUSED_ASK_WITHIN, keep_alive: false, permit })
+    }
+}
+
+impl Place {
+    /// Serves `stream` until it ends or `graceful` is shut down; the place is free again then.
+    fn answer(self, stream: UnixStream, graceful: &GracefulShutdown) -> impl Future<Output = ()> + use<> {
+        let Place { router, ask_within, keep_alive, permit } = self;
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(ask_within)
+            .max_buf_size(REQUEST_LEN)
+            .keep_alive(keep_alive)
+            .serve_connection(TokioIo::new(Unread::new(stream)), TowerToHyperService::new(router));
+        let connection = graceful.watch(connection);
+        async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the API ended");
+            }
+            drop(permit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
