@@ -42,6 +42,10 @@ impl Cgroup {
         Self { dir, path: path.to_owned() }
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -56,15 +60,34 @@ impl Cgroup {
         command.args(["-c", r#"echo $$ > "$0/cgroup.procs" && exec "$@""#]).arg(&self.dir).arg(program.as_ref());
         command
     }
+
+    /// Ends every process in it and removes the cgroups they made; of the unified hierarchy only.
+    pub fn clear(&self) {
+        std::fs::write(self.dir.join("cgroup.kill"), "1").unwrap();
+        for dir in below(&self.dir) {
+            assert!(remove(&dir) || std::thread::panicking(), "{} cannot be removed", dir.display());
+        }
+    }
+}
+
+/// The cgroups below this one, each after those below it.
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    dirs.flat_map(|dir| [below(&dir), vec![dir]].concat()).collect()
+}
+
+/// Busy for a moment after its last process was reaped.
+fn remove(dir: &Path) -> bool {
+    (0..ATTEMPTS).any(|_| {
+        let removed = std::fs::remove_dir(dir);
+        removed.inspect_err(|_| std::thread::sleep(PAUSE)).is_ok()
+    })
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Busy for a moment after its last process was reaped.
-        let is_gone = (0..ATTEMPTS).any(|_| {
-            let removed = std::fs::remove_dir(&self.dir);
-            removed.inspect_err(|_| std::thread::sleep(PAUSE)).is_ok()
-        });
+        let is_gone = remove(&self.dir);
         // Ours alone only if empty.
         let parents = self.dir.ancestors().skip(1).take_while(|dir| **dir != hierarchy());
         let _ = parents.map(std::fs::remove_dir).take_while(Result::is_ok).count();

@@ -7,7 +7,9 @@ mod events;
 mod host;
 mod process;
 mod proxy;
+mod systemd;
 mod tenant;
+mod view;
 
 pub use cgroup::{Cgroup, hierarchy};
 pub use daemon::Daemon;
@@ -16,7 +18,9 @@ pub use events::{Events, Told};
 pub use host::Host;
 pub use process::{BERTH, Run, Running, run, until};
 pub use proxy::Proxy;
+pub use systemd::{Manager, Systemd};
 pub use tenant::Tenant;
+pub use view::View;
 
 /// Says loudly that a test cannot run for lack of what `make test` prepares; under `make test` that is a failure.
 pub fn skip_unprepared(test: &str, missing: &str) {

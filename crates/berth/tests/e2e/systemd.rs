@@ -1,0 +1,146 @@
+//! `packaging/systemd/berth.service` as it is shipped, run by systemd itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use berth_model::settings::Mode;
+use berth_model::{Source, SourceStatus, TenantKey};
+
+use crate::support::{BERTH, Engine, Host, Manager, Systemd, View, run, until};
+
+const LIMIT_S: &str = "3";
+/// The most that `systemd-analyze security` may find, in tenths; 100 is a unit without any hardening.
+const EXPOSURE: &str = "50";
+
+/// GPUs, and a tenant that holds memory on one, as units beside berth's: in a pid namespace of its own everybody has to
+/// live in it.
+fn settle(systemd: &Systemd, host: &Host) -> TenantKey {
+    let sim = host.sim_dir();
+    let serve = ["--unit=sim", BERTH, "sim", "serve", "--profile", "h200", "--gpus", "2", "--dir"];
+    systemd.run("systemd-run", &[&serve[..], &[sim.to_str().unwrap()]].concat()).ok();
+    until("the simulated GPUs", || sim.join("gpu.sock").exists().then_some(()));
+    let hold = ["--unit=holder", BERTH, "load", "hold", "--library", &host.library("libcuda.so.1")];
+    systemd.run("systemd-run", &hold).ok();
+    TenantKey::Cgroup { path: "/system.slice/holder.service".into() }
+}
+
+fn is_active(systemd: &Systemd) -> bool {
+    systemd.property("ActiveState") == "active" && systemd.property("SubState") == "running"
+}
+
+/// Waits until systemd has started the daemon anew, and the new one sees who is there.
+fn restarted(systemd: &Systemd, times: u32, before: u32, tenant: &TenantKey) -> u32 {
+    until("the restart", || (systemd.property("NRestarts") == times.to_string() && is_active(systemd)).then_some(()));
+    let pid = systemd.daemon_pid();
+    assert_ne!(pid, before);
+    systemd.view().sees(tenant);
+    pid
+}
+
+#[test]
+fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
+    let host = Host::bare();
+    let test = "systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it";
+    let Some(systemd) = Systemd::boot(test, &host, Manager::System, host.settings("berth"), &[]) else { return };
+    let verified = systemd.tool("systemd-analyze", &["verify", "berth.service"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified:?}");
+    let exposure = systemd.tool("systemd-analyze", &["security", "--threshold", EXPOSURE, "berth.service"]);
+    println!("{}", exposure.stdout);
+    assert_eq!(exposure.code, 0, "an option that hardens the unit is gone: {}", exposure.stdout);
+    let tenant = settle(&systemd, &host);
+
+    // The unit is of type notify: this returns when the daemon has said that it is ready.
+    systemd.systemctl(&["start", "berth.service"]).ok();
+    assert!(is_active(&systemd), "{:?}", systemd.systemctl(&["status", "berth.service"]));
+    let row = systemd.view().sees(&tenant);
+    let shown = systemd.run("berth", &["ps", "--json"]).ok();
+    let shown: Vec<serde_json::Value> = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown[0]["pids"], serde_json::json!(row.pids), "{shown:?}");
+
+    let first = systemd.daemon_pid();
+    signal("KILL", first);
+    let second = restarted(&systemd, 1, first, &tenant);
+
+    // The shipped limit is for production; this one is for those who wait.
+    let limit = format!("[Service]\nWatchdogSec={LIMIT_S}\n");
+    std::fs::create_dir_all(systemd.path("/run/systemd/system/berth.service.d")).unwrap();
+    std::fs::write(systemd.path("/run/systemd/system/berth.service.d/limit.conf"), limit).unwrap();
+    systemd.systemctl(&["daemon-reload"]).ok();
+    systemd.systemctl(&["restart", "berth.service"]).ok();
+    let third = systemd.daemon_pid();
+    assert_ne!(third, second);
+    signal("STOP", third);
+    restarted(&systemd, 1, third, &tenant);
+
+    systemd.systemctl(&["stop", "berth.service"]).ok();
+    assert_eq!(systemd.property("ActiveState"), "inactive");
+    assert_eq!((systemd.property("Result"), systemd.property("ExecMainStatus")), ("success".into(), "0".into()));
+    assert!(!systemd.path("/run/berth").exists(), "its socket or table is left");
+}
+
+fn signal(name: &str, pid: u32) {
+    run(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string())).ok();
+}
+
+fn sources(view: &View) -> Vec<(Source, SourceStatus)> {
+    // Every source speaks once at the start; Docker's word may come after the first look.
+    [Source::Nvml, Source::Docker, Source::ProcessEvents, Source::Probes]
+        .map(|source| (source, view.source(source, |_| true)))
+        .into()
+}
+
+/// A line of `/proc/PID/status`.
+fn status(pid: u32, key: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {key} in {text}")).trim().to_owned()
+}
+
+/// The options that could take something away from the daemon are in force: else the rest of the test shows nothing.
+fn is_hardened(pid: u32) {
+    assert_eq!((status(pid, "NoNewPrivs"), status(pid, "Seccomp")), ("1".into(), "2".into()));
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    assert!(!own.contains(&status(pid, "CapBnd")), "it may have every capability there is");
+    let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let options = mounts.lines().rev().find_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        (words[4] == "/").then(|| words[5].to_owned())
+    });
+    assert!(options.as_deref().is_some_and(|options| options.split(',').any(|option| option == "ro")), "{options:?}");
+}
+
+/// The daemon as it is shipped, beside one that runs without any sandbox, on the same host with the same settings.
+fn takes_no_source_away(test: &str, engine: &Engine, probes: Mode) {
+    let host = Host::start();
+    let mut settings = host.settings("plain");
+    (settings.docker.mode, settings.docker.socket) = (Mode::Auto, engine.socket());
+    settings.probes.mode = probes;
+    let socket_dir = engine.socket().parent().map(Path::to_owned).unwrap();
+    let plain = host.daemon_with("plain", |changed| *changed = settings.clone());
+    let Some(systemd) = Systemd::boot(test, &host, Manager::User, settings, &[&socket_dir]) else { return };
+    systemd.systemctl(&["start", "berth.service"]).ok();
+    is_hardened(systemd.daemon_pid());
+    let view = systemd.view();
+    assert_eq!(sources(&view), sources(&plain), "on the right the daemon without a sandbox");
+
+    let container = engine.run(&host, "under-systemd", &["--label", "berth.owner=ada"], &["hold"]);
+    let row = |view: &View| {
+        let row = view.row_where(&container.key(), |row| {
+            // More than the context: its allocation has been seen.
+            row.container_name == container.name && row.gpu_memory_bytes.is_some_and(|bytes| bytes.0 > 1 << 30)
+        });
+        (row.owner, row.pids, row.gpu_uuid, row.gpu_memory_bytes, row.task_start_evidence)
+    };
+    assert_eq!(row(&view), row(&plain));
+    systemd.systemctl(&["stop", "berth.service"]).ok();
+    assert_eq!(systemd.property("Result"), "success");
+}
+
+#[test]
+fn the_units_hardening_takes_no_source_away() {
+    let test = "the_units_hardening_takes_no_source_away";
+    let Some(engine) = Engine::for_test(test) else { return };
+    takes_no_source_away(test, &engine, Mode::Auto);
+    // Where there are no probes, process events take their place.
+    takes_no_source_away(test, &engine, Mode::Off);
+}
