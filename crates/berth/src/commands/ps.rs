@@ -28,6 +28,7 @@ Examples:
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
 `tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
 Unknown is null.
+GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
 Without a daemon berth looks once itself, and says so.";
 
 /// A daemon that has only just started gets this long for its first look: waking a driver can take seconds.
@@ -87,11 +88,11 @@ fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
 
 fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
     let shown = Shown::of(args, snapshot);
-    if args.json {
-        return shown.print_json(args);
-    }
     for warning in told.news(warnings(snapshot)) {
         eprintln!("berth: {warning}");
+    }
+    if args.json {
+        return shown.print_json(args);
     }
     let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc });
     if args.all {
@@ -159,7 +160,10 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
         let reason = gpu.blind.as_ref()?;
         Some(format!("GPU {}: its processes cannot be listed: {reason}", gpu.index))
     });
-    blind.chain(lost).chain(unlisted).collect()
+    let divided = snapshot.gpus.iter().filter(|gpu| gpu.mig == Some(true)).map(|gpu| {
+        format!("GPU {} is in MIG mode: its instances are not told apart, tenants are shown by GPU", gpu.index)
+    });
+    blind.chain(lost).chain(unlisted).chain(divided).collect()
 }
 
 #[cfg(test)]
@@ -199,5 +203,14 @@ mod tests {
         assert_eq!(told.news(warnings.clone()), Vec::<String>::new());
         assert_eq!(told.news(vec![]), Vec::<String>::new());
         assert_eq!(told.news(warnings.clone()), warnings);
+    }
+
+    #[test]
+    fn a_gpu_in_mig_mode_is_told_and_no_other() {
+        let mut snapshot = busy();
+        assert_eq!(warnings(&snapshot), Vec::<String>::new());
+        (snapshot.gpus[0].mig, snapshot.gpus[1].mig) = (Some(true), None);
+        let [warning] = &warnings(&snapshot)[..] else { panic!("{:?}", warnings(&snapshot)) };
+        assert!(warning.starts_with("GPU 0 is in MIG mode"), "{warning}");
     }
 }

@@ -38,6 +38,8 @@ pub struct GpuPanel {
     pub heading: String,
     /// What the driver said when it stopped answering.
     pub lost: Option<String>,
+    /// What of it cannot be seen, and why.
+    pub blind: Option<String>,
     pub memory: Gauge,
     pub core: Gauge,
 }
@@ -129,10 +131,13 @@ fn gpu_panel(gpu: &GpuView, histories: Option<&Histories>, width: usize) -> GpuP
         1 => "1 tenant".to_owned(),
         tenants => format!("{tenants} tenants"),
     };
-    let mig = if gpu.mig == Some(true) { ", multi-instance" } else { "" };
+    // Who is there now cannot be told: these are those known from before.
+    let known = if gpu.blind.is_some() { " known" } else { "" };
+    let mig = if gpu.mig == Some(true) { ", MIG mode" } else { "" };
     GpuPanel {
-        heading: format!("GPU {} {}, {tenants}{mig}", gpu.index, gpu.name),
+        heading: format!("GPU {} {}, {tenants}{known}{mig}", gpu.index, gpu.name),
         lost: gpu.lost.clone(),
+        blind: gpu.blind.as_ref().map(|reason| format!("processes cannot be listed: {reason}")),
         memory: memory_gauge(gpu.memory_used_bytes, gpu.memory_total_bytes, histories, width),
         core: Gauge {
             percent: gpu.core_pct.map(|core| core.get()),
@@ -176,6 +181,9 @@ fn nothing(app: &App, is_empty: bool, total: usize) -> Option<String> {
         Some(_) if !is_empty => return None,
         Some(snapshot) if snapshot.gpus.is_empty() => "no GPU can be seen; berth doctor tells why",
         Some(_) if total > 0 => "the filter leaves nothing; Esc clears it",
+        Some(snapshot) if snapshot.gpus.iter().any(|gpu| gpu.blind.is_some()) => {
+            "nobody is known to be on the GPUs, but not all can be seen"
+        }
         Some(_) => "nobody is on the GPUs",
     };
     Some(text.to_owned())

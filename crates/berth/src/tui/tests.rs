@@ -25,6 +25,12 @@ fn app(snapshot: Snapshot) -> App {
     app
 }
 
+/// The processes of the first GPU cannot be listed.
+fn blind(mut snapshot: Snapshot) -> Snapshot {
+    snapshot.gpus[0].blind = Some("an internal driver error occurred".into());
+    snapshot
+}
+
 /// Twenty steps in which the core of each GPU goes up.
 fn with_history(mut snapshot: Snapshot) -> App {
     let mut app = app(snapshot.clone());
@@ -78,6 +84,16 @@ screens! {
     a_host_without_gpus: app(Snapshot { gpus: vec![], ..empty() });
     a_busy_host: with_history(busy());
     a_lost_gpu: app(lost());
+    a_gpu_whose_processes_cannot_be_listed: app(blind(busy()));
+    many_gpus_whose_processes_cannot_be_listed: {
+        let gpus = (0..16).map(|index| gpu(index, u64::from(index) * 8_000, index * 6)).collect();
+        app(blind(Snapshot { gpus, ..empty() }))
+    };
+    a_gpu_in_mig_mode: {
+        let mut snapshot = busy();
+        snapshot.gpus[1].mig = Some(true);
+        app(snapshot)
+    };
     many_gpus: app(Snapshot { gpus: (0..16).map(|index| gpu(index, u64::from(index) * 8_000, index * 6)).collect(), ..busy() });
     a_filter_being_typed: {
         let mut app = app(busy());
@@ -159,6 +175,17 @@ fn no_number_is_cut_where_there_is_too_little_room() {
             }
         }
         assert!(needed.is_some_and(|needed| needed > 16), "every width is enough: the test shows nothing");
+    }
+}
+
+#[test]
+fn a_gpu_that_cannot_be_seen_whole_says_so_at_every_width_there_is_a_screen_for() {
+    let mut snapshot = blind(empty());
+    snapshot.gpus[0].name = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition".into();
+    let app = app(snapshot);
+    for width in 44..140 {
+        let screen = drawn(&app, (width, 24));
+        assert!(screen.contains("GPU 0") && screen.contains("processes cannot be listed"), "{width}: {screen}");
     }
 }
 

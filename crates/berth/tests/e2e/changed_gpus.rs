@@ -74,3 +74,13 @@ fn a_fault_for_what_is_not_simulated_is_refused_with_what_is() {
     let there = format!("no process 1 uses the simulated GPUs (there are: {})", tenant.pid());
     assert!(refused(&["kernel-fault", "1"]).contains(&there));
 }
+
+#[test]
+fn whoever_reads_json_is_told_beside_it_what_could_not_be_looked_at() {
+    let host = Host::start();
+    host.fault(&["nvml", "process-list", "999"]);
+    let config = host.write_config("berth", &host.settings("berth"));
+    let ps = run(Command::new(BERTH).arg("--config").arg(config).args(["ps", "--json"]));
+    assert!(ps.stderr.contains("GPU 1: its processes cannot be listed: "), "{ps:?}");
+    assert_eq!(ps.ok().trim(), "[]");
+}

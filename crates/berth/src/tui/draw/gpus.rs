@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Sparkline, SparklineBar};
 
 use super::palette::Palette;
-use crate::columns::cut;
+use crate::columns::{cut, width};
 use crate::tui::screen::{Gauge, GpuPanel};
 
 const FULL: u16 = 3;
@@ -17,6 +17,8 @@ const LABEL: u16 = 19;
 /// Before the numbers, if a GPU has but one line: `GPU 10…` at least.
 const HEADING: usize = 40;
 const LEAST_HEADING: usize = 7;
+/// `processes cannot be listed…` at least.
+const LEAST_BLIND: usize = 27;
 
 /// Lines the GPUs get of a screen `height` high: never more than half.
 pub fn height(gpus: usize, height: u16) -> u16 {
@@ -43,7 +45,7 @@ pub fn draw(frame: &mut Frame, area: Rect, gpus: &[GpuPanel], palette: &Palette)
 
 fn full(frame: &mut Frame, area: Rect, gpu: &GpuPanel, palette: &Palette) {
     let [head, memory, core] = Layout::vertical([Constraint::Length(1); 3]).areas(area);
-    frame.render_widget(Line::styled(cut(&gpu.heading, usize::from(head.width)), palette.heading), head);
+    frame.render_widget(headline(gpu, usize::from(head.width), palette), head);
     match &gpu.lost {
         Some(reason) => {
             let text = cut(&format!("  lost: {reason}"), usize::from(area.width));
@@ -54,6 +56,14 @@ fn full(frame: &mut Frame, area: Rect, gpu: &GpuPanel, palette: &Palette) {
             gauge(frame, core, "core", &gpu.core, palette.core);
         }
     }
+}
+
+/// What cannot be seen stands beside the name, which is cut before it: memory and use are known all the same.
+fn headline(gpu: &GpuPanel, room: usize, palette: &Palette) -> Line<'static> {
+    let Some(blind) = &gpu.blind else { return Line::styled(cut(&gpu.heading, room), palette.heading) };
+    let heading = cut(&gpu.heading, room.saturating_sub(LEAST_BLIND + 2));
+    let blind = cut(blind, room.saturating_sub(width(&heading) + 2));
+    Line::from(vec![Span::styled(heading, palette.heading), Span::raw("  "), Span::styled(blind, palette.alarm)])
 }
 
 /// `  mem  █████░░░░░  20.1 GiB / 140 GiB  ▁▂▃▅▇`
@@ -82,9 +92,10 @@ fn bar(percent: Option<u8>, width: u16, style: Style) -> Line<'static> {
 }
 
 fn short(frame: &mut Frame, area: Rect, gpu: &GpuPanel, palette: &Palette) {
-    let numbers = match &gpu.lost {
-        Some(reason) => Span::styled(format!("lost: {reason}"), palette.alarm),
-        None => Span::raw(format!("mem {}  core {}", gpu.memory.label, gpu.core.label)),
+    let numbers = match (&gpu.lost, &gpu.blind) {
+        (Some(reason), _) => Span::styled(format!("lost: {reason}"), palette.alarm),
+        (None, Some(blind)) => Span::styled(blind.clone(), palette.alarm),
+        (None, None) => Span::raw(format!("mem {}  core {}", gpu.memory.label, gpu.core.label)),
     };
     // A name can be cut, numbers cannot.
     let room = usize::from(area.width).saturating_sub(numbers.width() + 2).clamp(LEAST_HEADING, HEADING);
