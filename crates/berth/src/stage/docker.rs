@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use berth_model::{ContainerId, Runtime, Settings, TenantKey};
+use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, DeviceMapping, HostConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions, RemoveImageOptions,
@@ -45,11 +46,8 @@ impl DockerGround {
         let pid = std::process::id();
         let image = format!("{stage}-{pid}:local");
         let (stage, prefix) = (stage.to_owned(), stage.to_owned());
-        let mut ground = Self { runtime, docker, socket: socket.into(), stage, prefix, image };
-        if ground.remove_left_behind().context("looking for containers of an earlier run")? {
-            // Another stage of this name is at work: its containers keep their names.
-            ground.prefix = format!("{}-{pid}", ground.stage);
-        }
+        let ground = Self { runtime, docker, socket: socket.into(), stage, prefix, image };
+        ground.remove_left_behind().context("looking for containers of an earlier run")?;
         ground.import_image().context("importing an empty image")?;
         Ok(ground)
     }
@@ -77,17 +75,13 @@ impl DockerGround {
         Ok(found.into_iter().filter_map(|container| Some((container.id?, stage_pid(container.labels)))).collect())
     }
 
-    /// Removes what stages left that were killed; tells whether one is alive.
-    fn remove_left_behind(&self) -> anyhow::Result<bool> {
-        let mut others_alive = false;
-        for (id, pid) in self.containers()? {
-            if pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
-                others_alive = true;
-            } else {
-                self.remove(&id)?;
-            }
+    /// Removes what stages left that were killed.
+    fn remove_left_behind(&self) -> anyhow::Result<()> {
+        let is_alive = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
+        for (id, _) in self.containers()?.into_iter().filter(|(_, pid)| !pid.is_some_and(is_alive)) {
+            self.remove(&id)?;
         }
-        Ok(others_alive)
+        Ok(())
     }
 
     fn remove_own(&self) -> anyhow::Result<()> {
@@ -101,8 +95,25 @@ impl DockerGround {
         let options = RemoveContainerOptions { force: true, ..Default::default() };
         match self.runtime.block_on(self.docker.remove_container(id, Some(options))) {
             Ok(()) => Ok(()),
-            Err(bollard::errors::Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
+            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the container; its name and id. Where another stage of this name is at work, or anybody else has taken the
+    /// name, this stage's containers are named with its pid from now on: only the engine can tell, in the act.
+    fn create(&mut self, start: &Start) -> anyhow::Result<(String, String)> {
+        let own_prefix = format!("{}-{}", self.stage, std::process::id());
+        loop {
+            let name = format!("{}-{}", self.prefix, start.name);
+            let options = CreateContainerOptions { name: Some(name.clone()), ..Default::default() };
+            match self.runtime.block_on(self.docker.create_container(Some(options), self.body(start))) {
+                Ok(created) => return Ok((name, created.id)),
+                Err(Error::DockerResponseServerError { status_code: 409, .. }) if self.prefix != own_prefix => {
+                    self.prefix.clone_from(&own_prefix);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
@@ -144,14 +155,8 @@ impl Ground for DockerGround {
     }
 
     fn start(&mut self, start: &Start) -> anyhow::Result<Started> {
-        let name = format!("{}-{}", self.prefix, start.name);
-        let options = CreateContainerOptions { name: Some(name.clone()), ..Default::default() };
-        let body = self.body(start);
-        let id = self.runtime.block_on(async {
-            let created = self.docker.create_container(Some(options), body).await?;
-            self.docker.start_container(&created.id, None).await?;
-            anyhow::Ok(created.id)
-        })?;
+        let (name, id) = self.create(start)?;
+        self.runtime.block_on(self.docker.start_container(&id, None))?;
         let key = TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(id.clone()) };
         Ok(Started { handle: id, name, key: Some(key) })
     }

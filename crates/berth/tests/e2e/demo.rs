@@ -1,39 +1,83 @@
 //! `berth demo` plays to its end, or is stopped, and leaves the machine as it was.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{BERTH, Host, Running, hierarchy, until};
+use crate::support::{BERTH, Engine, Host, Running, hierarchy, until};
 
 const TENANTS: [&str; 6] = ["notebook", "trainer", "server", "sweep-1", "sweep-2", "too-big"];
 
-/// A demo on plain cgroups, with a temporary directory of its own, printing to a file.
-fn start(host: &Host) -> Running {
-    let tmp = host.file("tmp");
-    std::fs::create_dir(&tmp).unwrap();
-    let printed = std::fs::File::create(host.file("printed")).unwrap();
-    let mut command = Command::new(BERTH);
-    command.args(["demo", "--plain", "--ground", "cgroup"]).env("TMPDIR", &tmp);
-    Running::start(command.stdin(Stdio::null()).stdout(printed).stderr(host.log("demo")))
+/// A demo with a temporary directory of its own, which prints to a file.
+struct Demo {
+    name: &'static str,
+    process: Running,
+    tmp: PathBuf,
+    printed: PathBuf,
 }
 
-fn printed(host: &Host) -> String {
-    std::fs::read_to_string(host.file("printed")).unwrap()
-}
+impl Demo {
+    /// On plain cgroups.
+    fn start(host: &Host, name: &'static str) -> Self {
+        Self::start_by(host, name, Command::new(BERTH).args(["demo", "--plain", "--ground", "cgroup"]))
+    }
 
-fn cgroup(demo: &Running) -> std::path::PathBuf {
-    hierarchy().join(format!("berth-demo-{}", demo.pid()))
-}
+    fn on_docker(host: &Host, name: &'static str, engine: &Engine) -> Self {
+        let socket = format!("docker.socket={}", engine.socket().display());
+        Self::start_by(
+            host,
+            name,
+            Command::new(BERTH).args(["--set", &socket, "demo", "--plain", "--ground", "docker"]),
+        )
+    }
 
-/// Its directory, its cgroups, and every process that names the directory.
-fn leaves_nothing(host: &Host, demo: &Running) {
-    let tmp = host.file("tmp");
-    assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 0, "files are left in {}", tmp.display());
-    assert!(!cgroup(demo).exists(), "{} is left", cgroup(demo).display());
-    let left: Vec<String> = commands().filter(|command| command.contains(tmp.to_str().unwrap())).collect();
-    assert!(left.is_empty(), "processes are left: {left:?}");
+    fn start_by(host: &Host, name: &'static str, command: &mut Command) -> Self {
+        let (tmp, printed) = (host.file(&format!("tmp-{name}")), host.file(&format!("printed-{name}")));
+        std::fs::create_dir(&tmp).unwrap();
+        let file = std::fs::File::create(&printed).unwrap();
+        command.env("TMPDIR", &tmp).stdin(Stdio::null()).stdout(file).stderr(host.log(name));
+        Self { name, process: Running::start(command), tmp, printed }
+    }
+
+    fn printed(&self) -> String {
+        std::fs::read_to_string(&self.printed).unwrap()
+    }
+
+    fn cgroup(&self) -> PathBuf {
+        hierarchy().join(format!("berth-demo-{}", self.process.pid()))
+    }
+
+    /// Plays to its end; what it printed before the end table, and from there on.
+    fn finish(&mut self) -> (String, String) {
+        until("the end table", || {
+            let ended = !self.process.is_running();
+            let is_there = self.printed().contains("What berth saw");
+            assert!(is_there || !ended, "{} ended without a table", self.name);
+            is_there.then_some(())
+        });
+        assert_eq!(self.process.wait(), 0);
+        let text = self.printed();
+        let (played, table) = text.split_once("What berth saw").unwrap();
+        (played.to_owned(), table.to_owned())
+    }
+
+    /// Its directory, its cgroups, and every process that names the directory.
+    fn leaves_nothing(&self) {
+        let tmp = &self.tmp;
+        assert_eq!(std::fs::read_dir(tmp).unwrap().count(), 0, "files are left in {}", tmp.display());
+        assert!(!self.cgroup().exists(), "{} is left", self.cgroup().display());
+        let left: Vec<String> = commands().filter(|command| command.contains(tmp.to_str().unwrap())).collect();
+        assert!(left.is_empty(), "processes are left: {left:?}");
+    }
+
+    fn leaves_nothing_on(&self, engine: &Engine) {
+        self.leaves_nothing();
+        let label = format!("label=berth.stage.pid={}", self.process.pid());
+        assert_eq!(engine.docker(&["ps", "--all", "--quiet", "--filter", &label]).ok(), "", "containers are left");
+        let image = format!("berth-demo-{}", self.process.pid());
+        assert_eq!(engine.docker(&["images", "--quiet", &image]).ok(), "", "its image is left");
+    }
 }
 
 fn commands() -> impl Iterator<Item = String> {
@@ -49,40 +93,61 @@ fn agrees_with_its_own_clock(line: &str) {
     assert!(millis.abs() < 1_000.0, "{line}");
 }
 
-#[test]
-fn the_demo_plays_to_its_end_table_and_leaves_nothing() {
-    let host = Host::bare();
-    let mut demo = start(&host);
-    until("the tenants' cgroups", || cgroup(&demo).exists().then_some(()));
-    until("the end table", || printed(&host).contains("What berth saw").then_some(()));
-    assert_eq!(demo.wait(), 0);
-    let text = printed(&host);
-    let (played, table) = text.split_once("What berth saw").unwrap();
-    assert!(
-        played.contains("notebook") && played.contains("MiB") | played.contains("GiB"),
-        "no table on the way: {text}"
-    );
+/// Each tenant by itself, as it was: nobody is left out, mixed up with another, or seen more often than it came.
+fn is_right(table: &str) {
     for tenant in TENANTS {
         let line = table.lines().find(|line| line.starts_with(tenant)).unwrap_or_else(|| panic!("{tenant}: {table}"));
         assert!(!line.contains("still there"), "{line}");
         if tenant != "too-big" {
             agrees_with_its_own_clock(line);
+            let stays = if tenant == "sweep-1" { "3" } else { "1" };
+            assert!(line.split_whitespace().any(|cell| cell == stays), "it came {stays} times: {line}");
         }
     }
-    let sweep = table.lines().find(|line| line.starts_with("sweep-1")).unwrap();
-    assert!(sweep.split_whitespace().any(|cell| cell == "3"), "it came three times: {sweep}");
     assert!(table.contains("out of memory") || table.contains("OUT_OF_MEMORY"), "{table}");
     assert!(table.contains("Try next"), "{table}");
-    leaves_nothing(&host, &demo);
+}
+
+#[test]
+fn the_demo_plays_to_its_end_table_and_leaves_nothing() {
+    let host = Host::bare();
+    let mut demo = Demo::start(&host, "demo");
+    until("the tenants' cgroups", || demo.cgroup().exists().then_some(()));
+    let (played, table) = demo.finish();
+    let has_memory = played.contains("MiB") || played.contains("GiB");
+    assert!(played.contains("notebook") && has_memory, "no table on the way: {played}");
+    is_right(&table);
+    demo.leaves_nothing();
+}
+
+#[test]
+fn two_demos_side_by_side_do_not_disturb_each_other() {
+    let host = Host::bare();
+    let mut demos = ["one", "two"].map(|name| Demo::start(&host, name));
+    for demo in &mut demos {
+        is_right(&demo.finish().1);
+        demo.leaves_nothing();
+    }
+}
+
+#[test]
+fn two_demos_side_by_side_on_one_docker_engine_do_not_disturb_each_other() {
+    let Some(engine) = Engine::for_test("two_demos_side_by_side_on_one_docker_engine") else { return };
+    let host = Host::bare();
+    let mut demos = ["one", "two"].map(|name| Demo::on_docker(&host, name, &engine));
+    for demo in &mut demos {
+        is_right(&demo.finish().1);
+        demo.leaves_nothing_on(&engine);
+    }
 }
 
 #[test]
 fn a_demo_interrupted_in_the_middle_leaves_nothing() {
     let host = Host::bare();
-    let mut demo = start(&host);
-    until("a tenant on the stage", || printed(&host).contains("notebook").then_some(()));
-    demo.signal(Signal::INT);
-    let code = demo.wait();
+    let mut demo = Demo::start(&host, "demo");
+    until("a tenant on the stage", || demo.printed().contains("notebook").then_some(()));
+    demo.process.signal(Signal::INT);
+    let code = demo.process.wait();
     assert!(code == 0 || code == 130, "{code}");
-    leaves_nothing(&host, &demo);
+    demo.leaves_nothing();
 }
