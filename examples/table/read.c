@@ -34,14 +34,14 @@ static void print_row(const struct berth_table_row *row) {
          row->name);
 }
 
-static void warn_if_silent(const struct berth_table_header *header) {
+/* Whether the writer has left, or is dead or stuck: its rows say nothing about now. */
+static int is_abandoned(const struct berth_table_header *header) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-  if (header->closed != 0)
-    fprintf(stderr, "the writer has left\n");
-  else if (now_ns > header->heartbeat_mono_ns && now_ns - header->heartbeat_mono_ns > 5 * header->heartbeat_interval_ns)
-    fprintf(stderr, "no heartbeat for %" PRIu64 " s\n", (now_ns - header->heartbeat_mono_ns) / 1000000000u);
+  uint64_t beat_ns = header->heartbeat_mono_ns; /* later than now: from before a reboot */
+  uint64_t silent_ns = now_ns > beat_ns ? now_ns - beat_ns : beat_ns - now_ns;
+  return header->closed != 0 || silent_ns > 5 * header->heartbeat_interval_ns;
 }
 
 int main(int argc, char **argv) {
@@ -62,8 +62,8 @@ int main(int argc, char **argv) {
       result = berth_table_read(map, &header, rows, ROOM);
   }
   if (result != BERTH_TABLE_OK) return fprintf(stderr, "%s %s\n", path, results[result]), 1;
+  if (is_abandoned(&header)) return fprintf(stderr, "nobody keeps %s up to date any more\n", path), 1;
 
   for (uint32_t row = 0; row < header.row_count && row < ROOM; row++) print_row(&rows[row]);
-  warn_if_silent(&header);
   return 0;
 }

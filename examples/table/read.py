@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints berth's task table: GPU, memory in MiB, name. Layout: docs/task-table.md."""
-import mmap, struct, sys
+import mmap, struct, sys, time
 
 with open(sys.argv[1] if len(sys.argv) > 1 else "/run/berth/tasks", "rb") as file:
     table = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -10,6 +10,8 @@ for _ in range(1000):  # odd, or not the same afterwards: it was being written
     sequence, copy = table.cast("Q")[8], bytes(table)
     if sequence % 2 == 0 and table.cast("Q")[8] == sequence: break
 else: sys.exit("the table is being written, or its writer died there")
+beat, closed, every = struct.unpack_from("<QQQ", copy, 72)  # a dead writer's rows say nothing about now
+if closed or abs(time.monotonic_ns() - beat) > 5 * every: sys.exit("nobody keeps the table up to date any more")
 for at in range(header_bytes, header_bytes + row_bytes * struct.unpack_from("<I", copy, 128)[0], row_bytes):
     flags, gpu, memory, name = struct.unpack_from("<I4xI4xQ176x64s", copy, at)
     gpu, memory = gpu if flags & 4 else "-", memory >> 20 if flags & 16 else "-"
