@@ -232,6 +232,17 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
     }
 
+    /// A longer one could be made too, under its shorter name, and nobody could connect to it.
+    #[test]
+    fn a_path_as_long_as_the_settings_allow_can_be_connected_to() {
+        let dir = dir();
+        let name = "x".repeat(berth_model::settings::LONGEST_SOCKET - dir.path().as_os_str().len() - 1);
+        let path = dir.path().join(&name);
+        let _server = Server::bind(&path, &access(0o600)).unwrap();
+        UnixStream::connect(&path).unwrap();
+        UnixStream::connect(dir.path().join(name + "x")).unwrap_err();
+    }
+
     #[test]
     fn at_the_end_only_our_own_socket_is_removed() {
         let dir = dir();

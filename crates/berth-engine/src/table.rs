@@ -116,3 +116,13 @@ fn stamp(at: Timestamp, now: &Anchor) -> Stamp {
 fn wall_ns(at: Timestamp) -> u64 {
     u64::try_from(at.as_nanosecond()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_allow_as_many_rows_as_the_table_can_have() {
+        assert_eq!(settings::MOST_ROWS, table::MAX_ROWS);
+    }
+}

@@ -1,10 +1,15 @@
 //! Every path, socket and interval of the daemon, typed. The doc comment of a field is its manual.
 
+mod problems;
+mod read;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
+pub use problems::{InvalidSettings, LONGEST_SOCKET, MOST_ROWS};
+use read::{choice, count};
 
 /// The whole configuration file. Every key is optional; unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -33,6 +38,7 @@ pub struct Nvml {
 #[serde(deny_unknown_fields, default)]
 pub struct Docker {
     /// `auto` uses the engine if it answers, `off` never asks, `required` refuses to start without it.
+    #[serde(deserialize_with = "choice")]
     pub mode: Mode,
     /// Unix socket of the engine.
     pub socket: PathBuf,
@@ -43,6 +49,7 @@ pub struct Docker {
 #[serde(deny_unknown_fields, default)]
 pub struct Probes {
     /// `auto` uses them if the host allows it, `off` never, `required` refuses to start without them.
+    #[serde(deserialize_with = "choice")]
     pub mode: Mode,
     /// Driver libraries to watch from the start. Others are found in `/proc/PID/maps` of processes that use a GPU.
     pub libraries: Vec<PathBuf>,
@@ -54,6 +61,7 @@ pub struct Probes {
 pub struct Processes {
     /// The proc connector (`CN_PROC`); `auto` uses it where probes are missing. Exits of known GPU processes are always
     /// seen, by pidfd.
+    #[serde(deserialize_with = "choice")]
     pub connector: Mode,
     /// Where the proc file system is mounted.
     pub proc_root: PathBuf,
@@ -76,6 +84,7 @@ pub struct Monitor {
     /// Between two readings of per-process GPU use, which cost the driver milliseconds.
     pub utilisation_interval: Span,
     /// How many ended tasks to remember.
+    #[serde(deserialize_with = "count")]
     pub ended_tasks: usize,
 }
 
@@ -85,7 +94,8 @@ pub struct Monitor {
 pub struct Table {
     /// Where it is; its directory is made if it is missing.
     pub path: PathBuf,
-    /// Rows it has room for; more tenants than that are counted as left out.
+    /// Rows it has room for, at most 65536; more tenants than that are counted as left out.
+    #[serde(deserialize_with = "count")]
     pub rows: u32,
 }
 
@@ -93,7 +103,7 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Api {
-    /// Unix socket it listens on.
+    /// Unix socket it listens on; its path has at most 107 bytes.
     pub socket: PathBuf,
     /// Permissions of the socket, in octal: who may read the state of this host.
     pub socket_mode: String,
@@ -106,6 +116,7 @@ pub struct Api {
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// `text` for people, `json` for machines.
+    #[serde(deserialize_with = "choice")]
     pub format: LogFormat,
     /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `berth_host=debug,info`.
     pub level: String,
@@ -124,19 +135,6 @@ pub enum Mode {
 pub enum LogFormat {
     Text,
     Json,
-}
-
-/// Values that are well-formed one by one and wrong together or out of range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSettings {
-    #[error("{key} is {value}: must be at least {least}")]
-    TooSmall { key: &'static str, value: String, least: String },
-    #[error("{key} is {value}: must not be above {other} ({limit})")]
-    Above { key: &'static str, value: String, other: &'static str, limit: String },
-    #[error("{key} is `{value}`: write permissions in octal, such as `0660`")]
-    NotOctal { key: &'static str, value: String },
-    #[error("{key} is empty: give a path")]
-    Empty { key: &'static str },
 }
 
 // === defaults ===
@@ -197,58 +195,7 @@ impl Default for Log {
     }
 }
 
-// === impl Settings ===
-
-/// No loop may be asked to spin faster than this.
-const LEAST_INTERVAL: Span = Span::from_millis(1);
-
-impl Settings {
-    /// All that is wrong with these settings; empty if they can be used.
-    pub fn problems(&self) -> Vec<InvalidSettings> {
-        let mut problems = Vec::new();
-        let m = &self.monitor;
-        let intervals = [
-            ("monitor.fast_interval", m.fast_interval),
-            ("monitor.interval", m.interval),
-            ("monitor.probed_interval", m.probed_interval),
-            ("monitor.utilisation_interval", m.utilisation_interval),
-        ];
-        for (key, value) in intervals {
-            if value < LEAST_INTERVAL {
-                let (value, least) = (value.to_string(), LEAST_INTERVAL.to_string());
-                problems.push(InvalidSettings::TooSmall { key, value, least });
-            }
-        }
-        for (key, value, other, limit) in [
-            ("monitor.fast_interval", m.fast_interval, "monitor.interval", m.interval),
-            ("monitor.interval", m.interval, "monitor.probed_interval", m.probed_interval),
-        ] {
-            if value > limit {
-                let (value, limit) = (value.to_string(), limit.to_string());
-                problems.push(InvalidSettings::Above { key, value, other, limit });
-            }
-        }
-        if self.table.rows == 0 {
-            let (value, least) = ("0".into(), "1".into());
-            problems.push(InvalidSettings::TooSmall { key: "table.rows", value, least });
-        }
-        if self.api.mode().is_none() {
-            problems.push(InvalidSettings::NotOctal { key: "api.socket_mode", value: self.api.socket_mode.clone() });
-        }
-        for (key, path) in [
-            ("nvml.library", &self.nvml.library),
-            ("docker.socket", &self.docker.socket),
-            ("processes.proc_root", &self.processes.proc_root),
-            ("table.path", &self.table.path),
-            ("api.socket", &self.api.socket),
-        ] {
-            if path.as_os_str().is_empty() {
-                problems.push(InvalidSettings::Empty { key });
-            }
-        }
-        problems
-    }
-}
+// === impl Api ===
 
 impl Api {
     /// The socket's permissions; `None` if they are not octal permissions.
@@ -287,23 +234,21 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_value_is_told_apart() {
-        let mut settings = Settings::default();
-        settings.monitor.fast_interval = Span::from_millis(0);
-        settings.monitor.interval = Span::from_millis(9_000);
-        settings.table.rows = 0;
-        settings.api.socket_mode = "rw".into();
-        settings.nvml.library = PathBuf::new();
-        let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
-        assert_eq!(
-            told,
-            [
-                "monitor.fast_interval is 0s: must be at least 1ms",
-                "monitor.interval is 9s: must not be above monitor.probed_interval (500ms)",
-                "table.rows is 0: must be at least 1",
-                "api.socket_mode is `rw`: write permissions in octal, such as `0660`",
-                "nvml.library is empty: give a path",
-            ]
-        );
+    fn a_choice_is_one_of_its_words_and_nothing_else() {
+        let told =
+            |mode: &str| toml::from_str::<Settings>(&format!("docker.mode = {mode}")).unwrap_err().message().to_owned();
+        assert_eq!(told("\"on\""), "unknown variant `on`, expected one of `auto`, `off`, `required`");
+        assert_eq!(told("true"), "invalid type: boolean `true`, expected a string");
+        assert_eq!(told("{ off = {} }"), "invalid type: map, expected a string");
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_refused_without_words_of_rust() {
+        let told =
+            |rows: &str| toml::from_str::<Settings>(&format!("table.rows = {rows}")).unwrap_err().message().to_owned();
+        assert_eq!(told("-1"), "invalid value: integer `-1`, expected a whole number, 0 or more");
+        assert_eq!(told("\"9\""), "invalid type: string \"9\", expected a whole number, 0 or more");
+        assert_eq!(told("1.5"), "invalid type: floating point `1.5`, expected a whole number, 0 or more");
+        assert_eq!(told("5_000_000_000"), "5000000000 is too large");
     }
 }

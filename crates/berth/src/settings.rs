@@ -1,17 +1,19 @@
 //! Settings from a file and the command line, with errors that name the place.
 
-use std::fmt;
+mod given;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use berth_model::Settings;
 use berth_model::settings::InvalidSettings;
 use serde::Deserialize;
-use toml::de::DeTable;
-use toml::{Table, Value};
+use toml::Table;
 
 use crate::cli::Global;
 use crate::logging;
+use given::{Given, Place, Problem};
 
 /// Read if it exists and no other file is named.
 pub const DEFAULT_FILE: &str = "/etc/berth/berth.toml";
@@ -20,21 +22,8 @@ pub const DEFAULT_FILE: &str = "/etc/berth/berth.toml";
 pub enum SettingsError {
     #[error("reading the settings in {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}", path.display())]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("--set {argument}: write KEY=VALUE, such as `monitor.fast_interval=10ms`")]
-    NoValue { argument: String },
-    #[error("--set {argument}: {reason}")]
-    Override { argument: String, reason: String },
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
-}
-
-/// Something wrong with a value, and where it comes from.
-#[derive(Debug)]
-pub struct Problem {
-    file: Option<(PathBuf, usize)>,
-    words: String,
 }
 
 /// What `global` asks for: the named file, the default one, or none; then its overrides.
@@ -59,90 +48,89 @@ fn read_if_there(path: &Path) -> Result<Option<(PathBuf, String)>, SettingsError
 }
 
 fn resolve(file: Option<(PathBuf, String)>, global: &Global) -> Result<Settings, SettingsError> {
-    let (mut settings, mut table) = (Settings::default(), Table::new());
+    let mut layers = Layers::default();
     if let Some((path, text)) = &file {
-        let failed = |source| SettingsError::Syntax { path: path.clone(), source: Box::new(source) };
-        settings = toml::from_str(text).map_err(failed)?;
-        table = toml::from_str(text).map_err(failed)?;
+        // Without the file's values nothing else can be judged.
+        layers.add(given::in_file(path, text).map_err(SettingsError::Invalid)?);
     }
     for argument in &global.set {
-        settings = apply(&mut table, argument)?;
+        match given::in_argument(argument) {
+            Ok(given) => layers.add(given),
+            Err(problem) => layers.problems.push(problem),
+        }
     }
-    if let Some(socket) = &global.socket {
-        settings.api.socket.clone_from(socket);
-    }
-    if let Some(log) = &global.log {
-        settings.log.level.clone_from(log);
-    }
-    let located = |(key, words): (&str, String)| {
-        let line = file.as_ref().and_then(|(path, text)| Some((path.clone(), line_of(text, key)?)));
-        Problem { file: line, words }
-    };
-    let problems: Vec<Problem> = problems(&settings).into_iter().map(located).collect();
-    if problems.is_empty() { Ok(settings) } else { Err(SettingsError::Invalid(problems)) }
+    layers.settle(global)
 }
 
-/// All that is wrong, each with its key. The model judges all but the log filter, which it cannot read.
-fn problems(settings: &Settings) -> Vec<(&'static str, String)> {
-    let mut problems: Vec<_> =
-        settings.problems().into_iter().map(|problem| (key_of(&problem), problem.to_string())).collect();
+/// What was given, one layer upon the other.
+#[derive(Debug, Default)]
+struct Layers {
+    accepted: Table,
+    /// Where the value of each key comes from.
+    places: BTreeMap<String, Place>,
+    /// Keys whose last value was refused: nothing can be said about them together with others.
+    refused: BTreeSet<String>,
+    problems: Vec<Problem>,
+}
+
+impl Layers {
+    fn add(&mut self, layer: Vec<Given>) {
+        for given in layer {
+            match given.judge() {
+                Ok(value) => {
+                    given::put(&mut self.accepted, &given.key, value);
+                    self.refused.remove(&given.key);
+                    self.places.insert(given.key, given.place);
+                }
+                Err(words) => {
+                    let words = match &given.place {
+                        Place::File { .. } => format!("{}: {words}", given.key),
+                        // Names the key itself.
+                        Place::Option(_) => words,
+                    };
+                    self.problems.push(Problem { place: Some(given.place), words });
+                    self.refused.insert(given.key);
+                }
+            }
+        }
+    }
+
+    /// The settings with the options that stand for one, or all that is wrong with them, in the order of the file.
+    fn settle(mut self, global: &Global) -> Result<Settings, SettingsError> {
+        let mut settings = Settings::deserialize(self.accepted).expect("each value was accepted alone");
+        if let Some(socket) = &global.socket {
+            settings.api.socket.clone_from(socket);
+            self.places.insert("api.socket".to_owned(), Place::Option("--socket".to_owned()));
+        }
+        if let Some(log) = &global.log {
+            settings.log.level.clone_from(log);
+            self.places.insert("log.level".to_owned(), Place::Option("--log".to_owned()));
+        }
+        for (keys, words) in problems(&settings) {
+            if keys.iter().all(|key| !self.refused.contains(*key)) {
+                self.problems.push(Problem { place: self.places.get(keys[0]).cloned(), words });
+            }
+        }
+        // What has no place was not given: it comes last.
+        self.problems.sort_by(|a, b| (a.place.is_none(), &a.place).cmp(&(b.place.is_none(), &b.place)));
+        if self.problems.is_empty() { Ok(settings) } else { Err(SettingsError::Invalid(self.problems)) }
+    }
+}
+
+/// All that is wrong with values that are right alone, each with its key and the one it is compared with. The model
+/// judges all but the log filter, which it cannot read.
+fn problems(settings: &Settings) -> Vec<(Vec<&'static str>, String)> {
+    let keys = |problem: &InvalidSettings| std::iter::once(problem.key()).chain(problem.other()).collect();
+    let mut problems: Vec<_> = settings.problems().iter().map(|problem| (keys(problem), problem.to_string())).collect();
     let level = &settings.log.level;
     if !logging::is_filter(level) {
         let words = format!(
             "log.level is `{level}`: write error, warn, info, debug, trace or off, or a filter such as \
              `berth_host=debug,info`"
         );
-        problems.push(("log.level", words));
+        problems.push((vec!["log.level"], words));
     }
     problems
-}
-
-/// The settings with one more override. The value is TOML; what is not, such as `10ms` or a path, is a string.
-fn apply(table: &mut Table, argument: &str) -> Result<Settings, SettingsError> {
-    let no_value = || SettingsError::NoValue { argument: argument.to_owned() };
-    let failed = |reason: String| SettingsError::Override { argument: argument.to_owned(), reason };
-    let (key, value) = argument.split_once('=').ok_or_else(no_value)?;
-    let value = toml::from_str::<Table>(&format!("value = {value}"))
-        .ok()
-        .and_then(|mut parsed| parsed.remove("value"))
-        .unwrap_or_else(|| Value::String(value.to_owned()));
-    let (sections, leaf) = key.trim().rsplit_once('.').unwrap_or(("", key.trim()));
-    let mut section = &mut *table;
-    for name in sections.split('.').filter(|name| !name.is_empty()) {
-        section = section
-            .entry(name)
-            .or_insert_with(|| Value::Table(Table::new()))
-            .as_table_mut()
-            .ok_or_else(|| failed(format!("`{name}` is a value, not a section")))?;
-    }
-    section.insert(leaf.to_owned(), value);
-    Settings::deserialize(table.clone()).map_err(|error| failed(error.message().to_owned()))
-}
-
-fn key_of(problem: &InvalidSettings) -> &'static str {
-    match problem {
-        InvalidSettings::TooSmall { key, .. }
-        | InvalidSettings::Above { key, .. }
-        | InvalidSettings::NotOctal { key, .. }
-        | InvalidSettings::Empty { key } => key,
-    }
-}
-
-/// The line, counted from 1, on which the dotted `key` gets its value.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let root = DeTable::parse(text).ok()?;
-    let (section, leaf) = key.split_once('.')?;
-    let value = root.get_ref().get(section)?.get_ref().as_table()?.get(leaf)?;
-    Some(text[..value.span().start].lines().count().max(1))
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.file {
-            Some((path, line)) => write!(f, "{}, line {line}: {}", path.display(), self.words),
-            None => write!(f, "{}", self.words),
-        }
-    }
 }
 
 fn lines(problems: &[Problem]) -> String {
@@ -184,6 +172,39 @@ mod tests {
         assert!(unit.starts_with("--set monitor.fast_interval=20: "), "{unit}");
         assert!(told("docker.mode=maybe").contains("`maybe`"));
         assert!(told("docker.mode.x=1").contains("--set docker.mode.x=1"));
+        assert!(told("docker=off").contains("a section is expected"));
+    }
+
+    #[test]
+    fn every_wrong_override_is_told_and_the_file_s_mistakes_with_them() {
+        let set = ["table.rows=many", "nonsense", "api.socket=", "monitor.interval=3"];
+        let told = with("[monitor]\nfast_interval = 20\n", &set).unwrap_err().to_string();
+        let lines: Vec<&str> = told.split("\nberth: ").collect();
+        assert_eq!(lines.len(), 5, "{told}");
+        assert!(lines[0].starts_with("f.toml, line 2: monitor.fast_interval: `20` is not a duration"), "{told}");
+        assert!(lines[1].starts_with("--set api.socket=: api.socket is empty"), "{told}");
+        assert!(lines[2].starts_with("--set monitor.interval=3: `3` is not a duration"), "{told}");
+        assert!(lines[3].starts_with("--set nonsense: write KEY=VALUE"), "{told}");
+        assert!(lines[4].starts_with("--set table.rows=many: invalid type"), "{told}");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_blamed_on_whoever_gave_it_last() {
+        let text = "[table]\nrows = 7\n[api]\nsocket = \"/a\"\n";
+        let told = |set: &[&str]| with(text, set).unwrap_err().to_string();
+        assert_eq!(told(&["table.rows=0"]), "--set table.rows=0: table.rows is 0: must be at least 1");
+        let global = Global { socket: Some("x".repeat(108).into()), ..Global::default() };
+        let told = resolve(Some(("f.toml".into(), text.to_owned())), &global).unwrap_err().to_string();
+        assert!(told.starts_with("--socket: api.socket is a path of 108 bytes"), "{told}");
+    }
+
+    /// The file's `interval` would be the limit if it were right; the default in its place is nobody's.
+    #[test]
+    fn nothing_is_compared_with_a_value_that_was_refused() {
+        let text = "[monitor]\nfast_interval = \"200ms\"\ninterval = 300\n";
+        let told = with(text, &[]).unwrap_err().to_string();
+        assert!(told.contains("line 3") && !told.contains("above"), "{told}");
+        with(text, &["monitor.interval=300ms"]).expect_err("the file is wrong all the same");
     }
 
     #[test]
@@ -192,7 +213,7 @@ mod tests {
         let told = with(text, &["nvml.library="]).unwrap_err().to_string();
         let expected = "f.toml, line 2: table.rows is 0: must be at least 1\n\
                         berth: f.toml, line 5: api.socket_mode is `rw`: write permissions in octal, such as `0660`\n\
-                        berth: nvml.library is empty: give a path";
+                        berth: --set nvml.library=: nvml.library is empty: give a path";
         assert_eq!(told, expected);
     }
 

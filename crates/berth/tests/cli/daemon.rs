@@ -1,7 +1,7 @@
 //! A daemon over a simulated GPU, and the commands that ask it.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -145,6 +145,28 @@ fn a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on() {
     assert_eq!(code, 1);
     assert!(stderr.contains("another daemon answers on") && stderr.contains("api.socket"), "{stderr}");
     assert!(host.rows().is_empty() && host.run(&["ps"]).stderr.is_empty(), "the first no longer answers");
+}
+
+/// The kernel takes connections in for a process that never does.
+#[test]
+fn a_daemon_that_never_answers_is_told_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir_named(&dir, "s");
+    let _mute = UnixListener::bind(&socket).unwrap();
+    let run = berth(&["--socket", &socket, "ps"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    assert_eq!(run.stderr, format!("berth: the daemon on {socket} did not answer within 5 s\n"));
+}
+
+#[test]
+fn idle_connections_do_not_keep_ps_from_an_answer() {
+    let host = Host::start();
+    let idle: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(dir_named(&host.dir, "run/s")).unwrap()).collect();
+    let run = host.run(&["ps"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("128 clients are connected") && run.stderr.contains("try again"), "{}", run.stderr);
+    drop(idle);
+    until("an answer", || (host.run(&["ps"]).code == 0).then_some(()));
 }
 
 #[test]

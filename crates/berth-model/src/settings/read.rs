@@ -1,0 +1,37 @@
+//! Reading of settings whose own way of refusing a value would speak of Rust's types.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, IntoDeserializer, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+pub(super) fn count<'de, T: TryFrom<u64>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Count(PhantomData))
+}
+
+/// One of a few words. An enum alone takes tables too, and refuses other things as being no variant.
+pub(super) fn choice<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    T::deserialize(String::deserialize(deserializer)?.into_deserializer())
+}
+
+struct Count<T>(PhantomData<T>);
+
+impl<T: TryFrom<u64>> Visitor<'_> for Count<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number, 0 or more")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        T::try_from(number).map_err(|_| E::custom(format!("{number} is too large")))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+}
