@@ -176,7 +176,8 @@ pub enum SourceStatus {
     Off,
 }
 
-/// What a person or another program may want to be told about.
+/// What a person or another program may want to be told about. A GPU that is back under its index is the lost one, or
+/// another in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
@@ -184,7 +185,6 @@ pub enum Change {
     TaskEnded { task: TaskId, tenant: TenantKey, name: String, at: Mono, nanos: u64 },
     MomentSeen { tenant: TenantKey, name: String, process: ProcKey, moment: Moment, at: Mono },
     GpuLost { gpu: GpuIndex, reason: String },
-    /// There is a GPU under this index again: the same, or another in its place.
     GpuBack { gpu: GpuIndex },
     SourceChanged { source: Source, status: SourceStatus },
 }
