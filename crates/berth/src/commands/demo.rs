@@ -61,6 +61,9 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         CAST.len(),
         stage.ground()
     ))?;
+    for shortcoming in stage.shortcomings() {
+        Stdout::line(&format!("  {shortcoming}"))?;
+    }
     let verdict = play(stage, args.plain || !is_interactive(), &stop)?;
     Stdout::line(&format!("\nWhat berth saw, and what the tenants noted themselves\n\n{}", verdict.to_text()))?;
     Stdout::line(&format!("\n{NEXT}"))?;

@@ -4,6 +4,7 @@
 //! libraries it was built for.
 
 use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -37,6 +38,8 @@ pub struct DockerGround {
 
 impl DockerGround {
     pub fn open(socket: &Path, stage: &str) -> anyhow::Result<Self> {
+        // The client tells one that may not be used from one that is not there no better than "not found".
+        UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let address = socket.to_str().context("the socket's path is not UTF-8")?;
         let docker = runtime.block_on(async {

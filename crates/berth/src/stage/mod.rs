@@ -79,6 +79,8 @@ pub struct Stage {
     dir: tempfile::TempDir,
     gpu: Option<SimGpu>,
     ground: Box<dyn Ground>,
+    /// Why it is not a better one; empty if the caller chose.
+    shortcomings: Vec<String>,
 }
 
 /// A way to start and end tenants. Names are unique within a stage.
@@ -130,12 +132,21 @@ impl Stage {
             }
             GpuChoice::Real => None,
         };
-        let ground = choose_ground(name, ground, docker_socket)?;
-        Ok(Self { dir, gpu, ground })
+        let mut shortcomings = Vec::new();
+        let ground = match ground {
+            GroundChoice::Auto => best_ground(name, docker_socket, &mut shortcomings),
+            choice => open_ground(name, choice, docker_socket)?,
+        };
+        Ok(Self { dir, gpu, ground, shortcomings })
     }
 
     pub fn ground(&self) -> &'static str {
         self.ground.what()
+    }
+
+    /// Why the tenants are nothing better, where nobody chose: one line for each ground that did not work.
+    pub fn shortcomings(&self) -> &[String] {
+        &self.shortcomings
     }
 
     /// A directory that lives as long as the stage.
@@ -201,18 +212,22 @@ impl Stage {
     }
 }
 
-fn choose_ground(name: &str, choice: GroundChoice, docker_socket: &Path) -> anyhow::Result<Box<dyn Ground>> {
-    let docker = || DockerGround::open(docker_socket, name).context("using Docker");
-    let cgroup = || CgroupGround::open(name).context("making cgroups");
+/// The first that works. Bare processes always do.
+fn best_ground(name: &str, docker_socket: &Path, shortcomings: &mut Vec<String>) -> Box<dyn Ground> {
+    for (choice, what) in [(GroundChoice::Docker, "Docker containers"), (GroundChoice::Cgroup, "plain cgroups")] {
+        match open_ground(name, choice, docker_socket) {
+            Ok(ground) => return ground,
+            Err(error) => shortcomings.push(format!("not as {what}: {error:#}")),
+        }
+    }
+    Box::new(ProcessGround::default())
+}
+
+fn open_ground(name: &str, choice: GroundChoice, docker_socket: &Path) -> anyhow::Result<Box<dyn Ground>> {
     Ok(match choice {
-        GroundChoice::Docker => Box::new(docker()?),
-        GroundChoice::Cgroup => Box::new(cgroup()?),
-        GroundChoice::Process => Box::new(ProcessGround::default()),
-        GroundChoice::Auto => match (docker(), cgroup()) {
-            (Ok(ground), _) => Box::new(ground),
-            (_, Ok(ground)) => Box::new(ground),
-            _ => Box::new(ProcessGround::default()),
-        },
+        GroundChoice::Docker => Box::new(DockerGround::open(docker_socket, name).context("using Docker")?),
+        GroundChoice::Cgroup => Box::new(CgroupGround::open(name).context("making cgroups")?),
+        GroundChoice::Auto | GroundChoice::Process => Box::new(ProcessGround::default()),
     })
 }
 

@@ -11,7 +11,7 @@ use berth_model::settings::Mode;
 use berth_model::{Source, SourceStatus};
 use rustix::process::Signal;
 
-use crate::support::{BERTH, Cgroup, Host, Run, Running, run, until};
+use crate::support::{BERTH, Cgroup, Host, Nobody, Run, Running, run, until};
 
 fn daemon_with_config(host: &Host, text: &str) -> Run {
     let config = host.file("wrong.toml");
@@ -61,39 +61,20 @@ fn a_library_that_is_no_nvml_is_named_by_everybody_and_the_daemon_runs() {
     }
 }
 
-const NOBODY: &str = "65534";
-
-/// The binary as a user without any rights, with these settings. It may be out of that user's reach, so it is copied.
-fn nobody(host: &Host, config: &Path, args: &[&str]) -> Command {
-    let copy = host.file("berth");
-    if !copy.exists() {
-        std::fs::copy(BERTH, &copy).unwrap();
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(&copy).arg("--config").arg(config);
-    command.args(args);
-    command
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-}
-
 #[test]
 fn a_docker_socket_without_permission_is_told_with_its_remedy() {
     let host = Host::start();
-    let (socket, own) = (host.file("docker.sock"), host.file("own"));
+    let (socket, nobody) = (host.file("docker.sock"), Nobody::on(&host));
     let _listener = UnixListener::bind(&socket).unwrap();
-    set_mode(&socket, 0o600);
-    std::fs::create_dir(&own).unwrap();
-    set_mode(&own, 0o777);
-    let mut settings = host.settings("own/berth");
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut settings = host.settings("nobody/berth");
     settings.docker.mode = Mode::Auto;
     settings.docker.socket.clone_from(&socket);
     let config = host.write_config("auto", &settings);
+    let berth = |config: &Path, args: &[&str]| nobody.berth(&[&["--config", config.to_str().unwrap()], args].concat());
     let denied = format!("connecting to {} is not permitted: run berth as root", socket.display());
 
-    let doctor = run(&mut nobody(&host, &config, &["doctor"]));
+    let doctor = run(&mut berth(&config, &["doctor"]));
     assert!(doctor.stdout.contains(&denied), "{doctor:?}");
     assert_eq!(doctor.code, 0, "the GPUs can be seen all the same: {doctor:?}");
 
@@ -103,24 +84,24 @@ fn a_docker_socket_without_permission_is_told_with_its_remedy() {
     let tenant = host.tenant_in(&cgroup, &["hold"]);
     tenant.reaches(Phase::Hold);
     let shown = |ps: &Run| ps.code == 0 && ps.stdout.contains(&id[..12]) && ps.stderr.contains(&denied);
-    let ps = run(&mut nobody(&host, &config, &["ps"]));
+    let ps = run(&mut berth(&config, &["ps"]));
     assert!(shown(&ps), "an id instead of a name needs a reason: {ps:?}");
-    let ps = run(&mut nobody(&host, &config, &["ps", "--json"]));
+    let ps = run(&mut berth(&config, &["ps", "--json"]));
     let rows: Vec<serde_json::Value> = serde_json::from_str(&ps.stdout).unwrap();
     assert_eq!((ps.code, rows.len(), &rows[0]["container_id"]), (0, 1, &id.clone().into()), "{ps:?}");
 
-    let mut daemon = Running::start(nobody(&host, &config, &["daemon"]).stderr(host.log("nobody")));
+    let mut daemon = Running::start(berth(&config, &["daemon"]).stderr(host.log("nobody")));
     let of_daemon = |ps: &Run| shown(ps) && !ps.stderr.contains("without it");
     until("the daemon to say it", || {
         assert!(daemon.is_running(), "the daemon ended");
-        Some(run(&mut nobody(&host, &config, &["ps"]))).filter(of_daemon)
+        Some(run(&mut berth(&config, &["ps"]))).filter(of_daemon)
     });
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait(), 0);
 
     settings.docker.mode = Mode::Required;
     let config = host.write_config("required", &settings);
-    let refused = run(&mut nobody(&host, &config, &["daemon"]));
+    let refused = run(&mut berth(&config, &["daemon"]));
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("docker is required") && refused.stderr.contains(&denied), "{refused:?}");
 }

@@ -1,11 +1,12 @@
 //! Docker containers: what the engine says about them is shown, and nothing it does in the middle of a look harms.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_model::settings::Mode;
 use berth_model::{Source, SourceStatus};
 
-use crate::support::{Container, Daemon, Engine, Host, Proxy, until};
+use crate::support::{Cgroup, CgroupParent, Container, Daemon, Engine, Host, Proxy, until};
 
 fn watching(host: &Host, socket: std::path::PathBuf) -> Daemon {
     host.daemon_with("berth", |settings| {
@@ -35,6 +36,56 @@ fn a_container_is_shown_with_what_the_engine_says_about_it_and_follows_a_rename(
     container.rename(&renamed);
     daemon.row_where(&container.key(), |row| row.container_name == renamed);
     assert!(daemon.berth(&["ps", "--no-trunc"]).ok().contains(&format!("{renamed}  {}", container.id)));
+}
+
+/// Parents for containers that this engine takes: paths, or with systemd's cgroup driver the name of a slice.
+fn parents(engine: &Engine) -> Vec<CgroupParent> {
+    let driver = engine.docker(&["info", "--format", "{{.CgroupDriver}}"]).ok();
+    let pid = std::process::id();
+    let names = match driver.trim() {
+        "systemd" => vec![format!("berthe2e{pid}.slice"), format!("berthe2e{pid}-lab.slice")],
+        _ => ["", "/lab/ada", ".slice"].map(|end| format!("/berth-e2e-{pid}{end}")).to_vec(),
+    };
+    names.into_iter().map(CgroupParent::at).collect()
+}
+
+#[test]
+fn containers_with_another_cgroup_parent_are_told_apart_by_their_names() {
+    let Some(engine) = Engine::for_test("containers_with_another_cgroup_parent") else { return };
+    let host = Host::start();
+    let daemon = watching(&host, engine.socket());
+    for parent in parents(&engine) {
+        let options = ["--cgroup-parent", parent.path(), "--label", "berth.owner=ada"];
+        let (one, two) = (engine.run(&host, "one", &options, &["hold"]), engine.run(&host, "two", &options, &["hold"]));
+        for container in [&one, &two] {
+            let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
+            let is_there = |line: &str| line.contains(parent.path()) && line.contains(&container.id);
+            assert!(cgroups.lines().any(is_there), "it is not below {parent:?}: {cgroups}");
+            let row = daemon.row_where(&container.key(), |row| row.container_name == container.name);
+            assert_eq!((row.pids, row.owner.as_deref()), (vec![container.pid()], Some("ada")));
+        }
+        assert_eq!(daemon.snapshot().tasks.len(), 2, "nobody else is there");
+        let (gone, left) = (one.key(), two.key());
+        one.remove();
+        daemon.sees_nothing_of(&gone);
+        daemon.sees(&left);
+        two.remove();
+        daemon.sees_nothing_of(&left);
+    }
+}
+
+#[test]
+fn a_process_in_the_scope_that_systemd_makes_for_a_container_is_the_containers() {
+    let Some(engine) = Engine::for_test("a_process_in_the_scope_that_systemd_makes_for_a_container") else { return };
+    let host = Host::start();
+    let daemon = watching(&host, engine.socket());
+    // The engine's systemd driver needs systemd on the machine; what it would make is made by hand, and put to use.
+    let container = engine.run(&host, "scoped", &["--label", "berth.owner=ada"], &["hold", "--host-time", "1h"]);
+    let scope = format!("/berth-e2e-{}.slice/docker-{}.scope", std::process::id(), container.id);
+    let scope = Arc::new(Cgroup::at(&scope));
+    let tenant = host.tenant_in(&scope, &["hold"]);
+    let row = daemon.row_where(&container.key(), |row| row.container_name == container.name && row.task_id.is_some());
+    assert_eq!((row.pids, row.owner.as_deref()), (vec![tenant.pid()], Some("ada")));
 }
 
 #[test]

@@ -24,4 +24,5 @@ mod reused_pid;
 mod stopping;
 mod systemd;
 mod task_table;
+mod unprivileged;
 mod untouched;

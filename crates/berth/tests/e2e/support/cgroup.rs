@@ -70,6 +70,33 @@ impl Cgroup {
     }
 }
 
+/// A path that an engine is told to put containers below. It makes it itself, on cgroup v1 in every hierarchy, and leaves
+/// it; removed when dropped, by when the containers must be gone.
+#[derive(Debug)]
+pub struct CgroupParent(String);
+
+impl CgroupParent {
+    pub fn at(path: String) -> Self {
+        Self(path)
+    }
+
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for CgroupParent {
+    fn drop(&mut self) {
+        // A slice is systemd's, which removes it.
+        let Some(top) = self.0.strip_prefix('/').and_then(|path| path.split('/').next()) else { return };
+        let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+        let places = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]).map(|dir| dir.join(top));
+        for dir in places.flat_map(|dir| [below(&dir), vec![dir]].concat()).filter(|dir| dir.is_dir()) {
+            assert!(remove(&dir) || std::thread::panicking(), "{} cannot be removed", dir.display());
+        }
+    }
+}
+
 /// The cgroups below this one, each after those below it.
 fn below(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();

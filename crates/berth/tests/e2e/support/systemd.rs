@@ -126,11 +126,11 @@ impl Drop for Systemd {
 }
 
 fn child_of(parent: u32) -> Option<u32> {
-    let pids =
-        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
+    let is_child = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|told| told.trim() == parent.to_string()))
-    })
-    .next()
+        let told = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        told.is_some_and(|told| told.trim() == parent.to_string())
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_child)
 }

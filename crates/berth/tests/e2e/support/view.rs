@@ -42,7 +42,7 @@ impl View {
     }
 
     pub fn row(&self, tenant: &TenantKey) -> Option<TaskRow> {
-        self.snapshot().tasks.into_iter().find(|row| row.tenant == *tenant)
+        self.snapshot().tasks.into_iter().find(|row| row.tenant.is(tenant))
     }
 
     /// Waits for a row of this tenant that is as `wanted`.
