@@ -1,8 +1,8 @@
 //! Docker containers: what the engine says about them is shown, and nothing it does in the middle of a look harms.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use berth_load::Phase;
 use berth_model::settings::Mode;
 use berth_model::{Source, SourceStatus};
 
@@ -112,13 +112,14 @@ fn containers_that_come_and_are_removed_at_any_moment_leave_no_ghosts() {
     let mut daemon = watching(&host, engine.socket());
     let events = daemon.events();
     // Each is removed at another moment of its life: before the driver is asked, while the context is made, after.
+    let moments = [None, Some(Phase::Host), Some(Phase::Context), Some(Phase::Alloc), Some(Phase::Hold)];
     std::thread::scope(|scope| {
-        for lane in 0..3u64 {
+        for host_time in ["10ms", "100ms", "200ms"] {
             let (engine, host) = (&engine, &host);
             scope.spawn(move || {
-                for round in 0..5 {
-                    let container = holder(engine, host, "brief");
-                    std::thread::sleep(Duration::from_millis((lane * 5 + round) * 40));
+                for moment in moments {
+                    let container = engine.run(host, "brief", &[], &["hold", "--host-time", host_time]);
+                    moment.inspect(|phase| container.reaches(*phase));
                     container.remove();
                 }
             });

@@ -1,12 +1,12 @@
 //! GPUs and drivers that fail while they are watched. Nothing of it may end the daemon or make it tell an untruth.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use berth_load::Phase;
 use berth_model::settings::Mode;
 use berth_model::{Change, Source, SourceStatus, TaskState};
 
-use crate::support::{Daemon, Host, Tenant, until};
+use crate::support::{Daemon, Host, Tenant, throughout, until};
 
 /// Waits for looks that began after this call.
 fn look_again(daemon: &Daemon) {
@@ -14,16 +14,16 @@ fn look_again(daemon: &Daemon) {
     until("two more looks", || (daemon.snapshot().counters.samples >= before + 2).then_some(()));
 }
 
-/// For longer than any attempt to find it again takes to come round.
+/// Longer than any attempt to find a lost GPU again takes to come round.
+const OBSERVATION: Duration = Duration::from_secs(8);
+
 fn stays_lost(daemon: &Daemon, tenant: &Tenant) {
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(8) {
+    throughout(OBSERVATION, || {
         let snapshot = daemon.snapshot();
         let row = snapshot.tasks.iter().find(|row| row.tenant == tenant.key()).unwrap();
         assert_eq!((row.state, row.gpu_index.map(|gpu| gpu.0)), (TaskState::Lost, Some(0)));
         assert!(snapshot.gpus[0].lost.is_some() && row.gpu_uuid.as_ref() == Some(&snapshot.gpus[0].uuid));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    });
 }
 
 #[test]

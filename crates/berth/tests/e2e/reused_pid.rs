@@ -65,14 +65,12 @@ fn swap<T>(
 
 /// Looks on for as long as the daemon needs for some looks of its own.
 fn never_shows(daemon: &Daemon, pid: u32) {
-    let until = daemon.snapshot().counters.samples + 5;
-    loop {
+    let enough = daemon.snapshot().counters.samples + 5;
+    until("some looks", || {
         let snapshot = daemon.snapshot();
         assert!(snapshot.tasks.iter().all(|row| !row.pids.contains(&pid)), "{pid} is shown: {:?}", snapshot.tasks);
-        if snapshot.counters.samples >= until {
-            return;
-        }
-    }
+        (snapshot.counters.samples >= enough).then_some(())
+    });
 }
 
 fn sleeper(cgroup: &Cgroup) -> (Running, u32) {

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use berth_load::{Edge, Event, Line, Phase};
 use berth_model::{ContainerId, Runtime, TenantKey};
 
 use super::host::Host;
-use super::process::{BERTH, Run, run};
+use super::process::{BERTH, Run, run, until};
 use super::skip_unprepared;
 
 #[derive(Debug, Clone)]
@@ -68,6 +69,17 @@ impl Container {
     pub fn pid(&self) -> u32 {
         let told = self.engine.docker(&["inspect", "--format", "{{.State.Pid}}", &self.id]).ok();
         told.trim().parse().unwrap()
+    }
+
+    /// Waits until its workload has begun this phase, by what it prints.
+    pub fn reaches(&self, wanted: Phase) {
+        let is_it = |line: &str| {
+            let line = serde_json::from_str::<Line>(line).map(|line| line.event);
+            matches!(line, Ok(Event::Phase { phase, edge: Edge::Begin, .. }) if phase == wanted)
+        };
+        until(&format!("phase {wanted} of {}", self.name), || {
+            self.engine.docker(&["logs", &self.id]).ok().lines().any(is_it).then_some(())
+        });
     }
 
     pub fn rename(&mut self, name: &str) {

@@ -18,7 +18,7 @@ pub use engine::{Container, Engine};
 pub use events::{Events, Told};
 pub use host::Host;
 pub use nobody::Nobody;
-pub use process::{BERTH, Run, Running, run, until, until_within};
+pub use process::{BERTH, Run, Running, run, throughout, until, until_within};
 pub use proxy::Proxy;
 pub use systemd::{Manager, Systemd};
 pub use tenant::Tenant;

@@ -30,6 +30,15 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
+/// Looks on for a while: for claims that something does not happen, which no event can end.
+pub fn throughout(window: Duration, mut look: impl FnMut()) {
+    let end = Instant::now() + window;
+    while Instant::now() < end {
+        look();
+        std::thread::sleep(POLL);
+    }
+}
+
 /// What a command that ran to its end answered.
 #[derive(Debug)]
 pub struct Run {
