@@ -39,7 +39,9 @@ look() {
     nvidia-smi --query-compute-apps=pid,used_memory --format=csv
     heading "top"
     # What a terminal of this size was told; `cat` it in one to see the screen.
-    TERM=xterm-256color script -qec 'stty cols 130 rows 24; timeout 5 berth top' "$out/top.raw" >/dev/null || true
+    # --foreground: in a process group of its own it would be stopped when it takes the terminal.
+    TERM=xterm-256color timeout -k 2 15 script -qec 'stty cols 130 rows 24; timeout --foreground 5 berth top' "$out/top.raw" \
+        </dev/null >/dev/null || true
     heading "metrics"
     curl -sS --unix-socket /run/berth/berth.sock http://berth/metrics | grep -v '^#'
     docker rm -f server >/dev/null
