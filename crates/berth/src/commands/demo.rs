@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::Global;
 use crate::demo::{CAST, Director, Latest, Verdict};
@@ -51,7 +51,8 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
+    // A terminal that is closed hangs up.
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
     }
     let gpu = GpuChoice::Sim { profile: "rtx3090".to_owned(), gpus: 2, time_scale: None };

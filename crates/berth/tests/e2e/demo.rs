@@ -148,12 +148,14 @@ fn two_demos_side_by_side_on_one_docker_engine_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_demo_interrupted_in_the_middle_leaves_nothing() {
-    let host = Host::bare();
-    let mut demo = Demo::start(&host, "demo");
-    until("a tenant on the stage", || demo.printed().contains("notebook").then_some(()));
-    demo.process.signal(Signal::INT);
-    let code = demo.process.wait();
-    assert!(code == 0 || code == 130, "{code}");
-    demo.leaves_nothing();
+fn a_demo_ended_in_the_middle_leaves_nothing() {
+    // Ctrl-C, a service manager or `timeout`, a terminal that is closed.
+    for (signal, name) in [(Signal::INT, "interrupted"), (Signal::TERM, "terminated"), (Signal::HUP, "hung-up")] {
+        let host = Host::bare();
+        let mut demo = Demo::start(&host, name);
+        until("a tenant on the stage", || demo.printed().contains("notebook").then_some(()));
+        demo.process.signal(signal);
+        assert_eq!(demo.process.wait(), 0, "{name}");
+        demo.leaves_nothing();
+    }
 }
