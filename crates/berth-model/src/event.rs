@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::hold::Step;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
@@ -24,8 +25,27 @@ pub enum Event {
         moment: Moment,
         at: Mono,
     },
+    /// The gate stopped a process at a driver call, before anything was submitted.
+    Halted {
+        process: ProcKey,
+        call: HaltedCall,
+        at: Mono,
+    },
+    /// A call that waits for the GPU has returned: nothing the process submitted before it runs any more.
+    Drained {
+        process: ProcKey,
+        at: Mono,
+    },
     ProcessExited {
         process: ProcKey,
+        at: Mono,
+    },
+    /// A step of a hold has ended.
+    Step {
+        tenant: TenantKey,
+        step: Step,
+        /// `Err`: why it did not happen. It may have happened in part; steps can be repeated.
+        outcome: Result<(), StepFailure>,
         at: Mono,
     },
     Container(Box<ContainerFacts>),
@@ -42,6 +62,26 @@ pub enum Event {
         source: Source,
         status: SourceStatus,
     },
+}
+
+/// Where a process stands that the gate stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "lowercase")]
+pub enum HaltedCall {
+    Launch,
+    /// An allocation of more than it was allowed to take.
+    Allocation {
+        bytes: Bytes,
+    },
+}
+
+/// Why a step of a hold did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepFailure {
+    /// What was attempted and what the system said.
+    pub message: String,
+    /// Trying again may help: a timeout, a race with someone else.
+    pub is_passing: bool,
 }
 
 /// What does not change about a GPU while it is there.

@@ -7,6 +7,7 @@
 pub mod cgroup;
 pub mod event;
 pub mod fields;
+pub mod hold;
 pub mod id;
 pub mod monitor;
 pub mod quantity;
@@ -15,8 +16,8 @@ pub mod snapshot;
 pub mod time;
 
 pub use event::{
-    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts,
-    ProcessKind, Sample, Source, SourceStatus,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, Moment,
+    ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;

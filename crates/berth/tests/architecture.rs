@@ -18,11 +18,13 @@ use workspace::Workspace;
 /// Who may do what. A new crate needs a line here.
 const RULES: &[Rule] = &[
     Rule { name: "berth-model", internal: &[], edge: Edge::Never, pure: ALL, may_say_unsafe: &[] },
+    Rule { name: "berth-policy", internal: &["berth-model"], edge: Edge::Never, pure: ALL, may_say_unsafe: &[] },
     Rule { name: "berth-proto", internal: &[], edge: Edge::Never, pure: &[], may_say_unsafe: &[] },
+    Rule { name: "berth-store", internal: &["berth-model"], edge: Edge::Never, pure: &[], may_say_unsafe: &[] },
     Rule { name: "berth-host", internal: &["berth-model"], edge: Edge::Own, pure: &[], may_say_unsafe: &[] },
     Rule {
         name: "berth-engine",
-        internal: &["berth-model", "berth-proto", "berth-host"],
+        internal: &["berth-model", "berth-policy", "berth-proto", "berth-host", "berth-store"],
         edge: Edge::Behind,
         pure: &[],
         may_say_unsafe: &[],
@@ -41,7 +43,17 @@ const RULES: &[Rule] = &[
     Rule { name: "berth-load", internal: &["berth-proto"], edge: Edge::Never, pure: &[], may_say_unsafe: &[] },
     Rule {
         name: "berth",
-        internal: &["berth-model", "berth-proto", "berth-host", "berth-engine", "berth-api", "berth-sim", "berth-load"],
+        internal: &[
+            "berth-model",
+            "berth-policy",
+            "berth-proto",
+            "berth-host",
+            "berth-store",
+            "berth-engine",
+            "berth-api",
+            "berth-sim",
+            "berth-load",
+        ],
         edge: Edge::Own,
         pure: &[],
         may_say_unsafe: &[],

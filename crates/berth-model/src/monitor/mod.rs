@@ -133,6 +133,8 @@ impl Monitor {
                 }
                 Vec::new()
             }
+            // Holds do not change who is on a GPU.
+            Event::Halted { .. } | Event::Drained { .. } | Event::Step { .. } => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),
             Event::Stirred { at, .. } => {

@@ -89,7 +89,7 @@ pub fn impure_dependencies(rule: &Rule, dependencies: &BTreeSet<String>) -> Comp
     }
     dependencies
         .iter()
-        .filter(|name| !PURE_DEPENDENCIES.contains(&name.as_str()))
+        .filter(|name| !PURE_DEPENDENCIES.contains(&name.as_str()) && !rule.internal.contains(&name.as_str()))
         .map(|name| format!("{} is pure and may not depend on {name}", rule.name))
         .collect()
 }

@@ -1,0 +1,339 @@
+//! Holding a tenant: what has hold of it, what is wanted, and which step comes next.
+//!
+//! A [`Grip`] is everything berth has done to a tenant and has to undo. A [`Want`] is where the tenant should be. [`next`]
+//! compares the two and names one [`Step`]; whoever performs it writes the grip down first, tells the outcome, and asks
+//! again. So there is one list of states (the grip), one way forward and one way back, and whatever a crash leaves behind is
+//! undone by the same function: ask for [`Want::Free`] until nothing is left.
+//!
+//! The order of steps is the point. Nobody may see a stop: a process that was stopped at a driver call is frozen first,
+//! continued while frozen, and thawed last. The driver's lock waits for threads that cannot answer while they are stopped
+//! or frozen: lock and checkpoint come before a freeze, restore and unlock after the thaw.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::ProcKey;
+
+/// How a tenant is kept off the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// Its processes stand still at once. Kernels already submitted run on.
+    Freeze,
+    /// The driver takes no new work of it and has finished the old; its CPU side goes on.
+    Lock,
+    /// It runs until its next launch (or an allocation that would not fit) and stands still there.
+    Gate,
+    /// Its GPU memory is moved to host memory.
+    Park,
+}
+
+/// Who freezes a whole tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Freezer {
+    /// The kernel, by the tenant's cgroup; the container engine does not know.
+    Cgroup,
+    /// The Docker Engine: shown as paused, health checks suspended.
+    Docker,
+}
+
+/// Everything that keeps a tenant from running. Empty: it is free.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Grip {
+    /// Processes that are stopped at their next launch.
+    pub gated: BTreeSet<ProcKey>,
+    /// Processes that were stopped by a signal at a driver call.
+    pub stopped: BTreeSet<ProcKey>,
+    pub frozen: Option<Freezer>,
+    pub locked: BTreeSet<ProcKey>,
+    /// Processes whose GPU memory is in host memory; they are locked too.
+    pub parked: BTreeSet<ProcKey>,
+}
+
+/// Where a tenant should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Want {
+    Free,
+    /// Stopped at its next launch, then frozen by the cgroup's freezer.
+    Gated,
+    Frozen(Freezer),
+    Locked,
+    /// Without GPU memory, and frozen.
+    Parked,
+}
+
+/// One thing to do to a tenant or one of its processes. Each can be repeated without harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "step", content = "of", rename_all = "lowercase")]
+pub enum Step {
+    Gate(ProcKey),
+    Ungate(ProcKey),
+    /// SIGCONT.
+    Continue(ProcKey),
+    Freeze(Freezer),
+    Thaw(Freezer),
+    Lock(ProcKey),
+    Unlock(ProcKey),
+    Checkpoint(ProcKey),
+    Restore(ProcKey),
+}
+
+/// What a tenant is, as far as holding it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Body<'a> {
+    /// Its processes that use a GPU.
+    pub processes: &'a BTreeSet<ProcKey>,
+    /// It has a cgroup of its own that can be frozen. Bare users have none.
+    pub can_freeze: bool,
+}
+
+/// The next step from `grip` towards `want`; `None` when it is there, or can come no nearer.
+pub fn next(grip: &Grip, want: Want, body: Body<'_>) -> Option<Step> {
+    match want {
+        Want::Free => towards_free(grip, body),
+        Want::Gated => towards_gated(grip, body),
+        Want::Frozen(freezer) => towards_frozen(grip, freezer, body),
+        Want::Locked => towards_locked(grip, body),
+        Want::Parked => towards_parked(grip, body),
+    }
+}
+
+impl Grip {
+    pub fn is_empty(&self) -> bool {
+        *self == Grip::default()
+    }
+
+    /// Something stands still: at a driver call, or all of it.
+    pub fn is_still(&self) -> bool {
+        self.frozen.is_some() || !self.stopped.is_empty()
+    }
+
+    /// What is to be written down before `step` is begun: from then on it may have happened.
+    pub fn begun(&self, step: Step) -> Grip {
+        let mut grip = self.clone();
+        match step {
+            Step::Gate(process) => grip.gated.extend([process]),
+            Step::Freeze(freezer) => grip.frozen = Some(freezer),
+            Step::Lock(process) => grip.locked.extend([process]),
+            Step::Checkpoint(process) => grip.parked.extend([process]),
+            // Until it is known to be undone it counts as done.
+            Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => {}
+        }
+        grip
+    }
+
+    /// What is left after `step` has happened.
+    pub fn done(&self, step: Step) -> Grip {
+        let mut grip = self.begun(step);
+        match step {
+            Step::Ungate(process) => grip.gated.remove(&process),
+            Step::Continue(process) => grip.stopped.remove(&process),
+            Step::Unlock(process) => grip.locked.remove(&process),
+            Step::Restore(process) => grip.parked.remove(&process),
+            Step::Thaw(_) => grip.frozen.take().is_some(),
+            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => true,
+        };
+        grip
+    }
+
+    /// A process is no more; nothing of it can or need be undone.
+    pub fn forget(&mut self, process: ProcKey) {
+        for set in [&mut self.gated, &mut self.stopped, &mut self.locked, &mut self.parked] {
+            set.remove(&process);
+        }
+    }
+}
+
+fn towards_free(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    ungate(grip)
+        .or_else(|| hide_stops(grip, body))
+        .or_else(|| grip.frozen.map(Step::Thaw))
+        .or_else(|| first(&grip.parked).map(Step::Restore))
+        .or_else(|| first(&grip.locked).map(Step::Unlock))
+}
+
+fn towards_gated(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    if grip.is_still() {
+        return hide_stops(grip, body).filter(|_| body.can_freeze);
+    }
+    first(&grip.parked)
+        .map(Step::Restore)
+        .or_else(|| first(&grip.locked).map(Step::Unlock))
+        .or_else(|| missing(body.processes, &grip.gated).map(Step::Gate))
+}
+
+fn towards_frozen(grip: &Grip, freezer: Freezer, body: Body<'_>) -> Option<Step> {
+    if !body.can_freeze {
+        return None;
+    }
+    match grip.frozen {
+        None => Some(Step::Freeze(freezer)),
+        // Frozen is frozen: changing hands would let it run for a moment.
+        Some(_) => hide_stops(grip, body).or_else(|| ungate(grip)),
+    }
+}
+
+fn towards_locked(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    lockable(grip, body)
+        .or_else(|| first(&grip.parked).map(Step::Restore))
+        .or_else(|| missing(body.processes, &grip.locked).map(Step::Lock))
+}
+
+fn towards_parked(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    if grip.frozen.is_some() && body.processes.is_subset(&grip.parked) && grip.stopped.is_empty() {
+        return ungate(grip);
+    }
+    lockable(grip, body)
+        .or_else(|| missing(body.processes, &grip.locked).map(Step::Lock))
+        .or_else(|| missing(body.processes, &grip.parked).map(Step::Checkpoint))
+        .or_else(|| body.can_freeze.then_some(Step::Freeze(Freezer::Cgroup)))
+}
+
+/// What must be undone before the driver's lock can work: it waits for threads that stand still.
+fn lockable(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    ungate(grip).or_else(|| hide_stops(grip, body)).or_else(|| grip.frozen.map(Step::Thaw))
+}
+
+fn ungate(grip: &Grip) -> Option<Step> {
+    first(&grip.gated).map(Step::Ungate)
+}
+
+/// Continues what was stopped, unseen: frozen first where that is possible.
+fn hide_stops(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    let stopped = first(&grip.stopped)?;
+    Some(match grip.frozen {
+        None if body.can_freeze => Step::Freeze(Freezer::Cgroup),
+        _ => Step::Continue(stopped),
+    })
+}
+
+fn first(processes: &BTreeSet<ProcKey>) -> Option<ProcKey> {
+    processes.first().copied()
+}
+
+fn missing(wanted: &BTreeSet<ProcKey>, there: &BTreeSet<ProcKey>) -> Option<ProcKey> {
+    wanted.difference(there).next().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn process(pid: u32) -> ProcKey {
+        ProcKey { pid, start_ticks: 1 }
+    }
+
+    fn processes(pids: &[u32]) -> BTreeSet<ProcKey> {
+        pids.iter().copied().map(process).collect()
+    }
+
+    /// The steps from a grip to a want, each successful.
+    fn way(mut grip: Grip, want: Want, body: Body<'_>) -> (Vec<Step>, Grip) {
+        let mut steps = Vec::new();
+        while let Some(step) = next(&grip, want, body) {
+            grip = grip.done(step);
+            steps.push(step);
+            assert!(steps.len() < 50, "no end: {steps:?}");
+        }
+        (steps, grip)
+    }
+
+    #[test]
+    fn a_process_stopped_at_a_launch_is_frozen_and_continued_unseen() {
+        let all = processes(&[1]);
+        let body = Body { processes: &all, can_freeze: true };
+        let grip = Grip { gated: all.clone(), stopped: all.clone(), ..Grip::default() };
+        let (steps, held) = way(grip, Want::Gated, body);
+        assert_eq!(steps, [Step::Freeze(Freezer::Cgroup), Step::Continue(process(1))]);
+        let (steps, free) = way(held, Want::Free, body);
+        assert_eq!(steps, [Step::Ungate(process(1)), Step::Thaw(Freezer::Cgroup)]);
+        assert!(free.is_empty());
+    }
+
+    #[test]
+    fn parking_locks_before_it_freezes_and_comes_back_the_other_way_round() {
+        let all = processes(&[1, 2]);
+        let body = Body { processes: &all, can_freeze: true };
+        let (steps, parked) = way(Grip::default(), Want::Parked, body);
+        use Step::*;
+        let (one, two) = (process(1), process(2));
+        assert_eq!(steps, [Lock(one), Lock(two), Checkpoint(one), Checkpoint(two), Freeze(Freezer::Cgroup)]);
+        let (steps, free) = way(parked, Want::Free, body);
+        assert_eq!(steps, [Thaw(Freezer::Cgroup), Restore(one), Restore(two), Unlock(one), Unlock(two)]);
+        assert!(free.is_empty());
+    }
+
+    #[test]
+    fn a_tenant_without_a_cgroup_stays_stopped_while_it_is_wanted_still() {
+        let all = processes(&[1]);
+        let body = Body { processes: &all, can_freeze: false };
+        let grip = Grip { gated: all.clone(), stopped: all.clone(), ..Grip::default() };
+        assert_eq!(next(&grip, Want::Gated, body), None);
+        assert_eq!(way(grip, Want::Free, body).0, [Step::Ungate(process(1)), Step::Continue(process(1))]);
+    }
+
+    fn any_grip() -> impl Strategy<Value = Grip> {
+        let set = || prop::collection::btree_set((1_u32..4).prop_map(process), 0..4);
+        let frozen = prop::option::of(prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Docker)]);
+        (set(), set(), frozen, set(), set()).prop_map(|(gated, stopped, frozen, locked, parked)| Grip {
+            gated,
+            stopped,
+            frozen,
+            locked: locked.union(&parked).copied().collect(),
+            parked,
+        })
+    }
+
+    fn any_want() -> impl Strategy<Value = Want> {
+        prop_oneof![
+            Just(Want::Free),
+            Just(Want::Gated),
+            Just(Want::Frozen(Freezer::Cgroup)),
+            Just(Want::Frozen(Freezer::Docker)),
+            Just(Want::Locked),
+            Just(Want::Parked),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_crash_left_is_undone(grip in any_grip(), can_freeze: bool, pids in prop::collection::vec(1_u32..5, 0..4)) {
+            let all = processes(&pids);
+            let (_, left) = way(grip, Want::Free, Body { processes: &all, can_freeze });
+            prop_assert!(left.is_empty());
+        }
+
+        #[test]
+        fn every_want_is_come_to_and_then_left_alone(grip in any_grip(), want in any_want(), can_freeze: bool) {
+            let all = processes(&[1, 2]);
+            let body = Body { processes: &all, can_freeze };
+            let (_, there) = way(grip, want, body);
+            prop_assert_eq!(next(&there, want, body), None);
+        }
+
+        /// The driver's lock hangs on threads that stand still, and a stop is seen unless it is hidden by a freeze.
+        #[test]
+        fn no_step_comes_at_a_time_when_it_would_hang_or_be_seen(grip in any_grip(), want in any_want()) {
+            let all = processes(&[1, 2, 3]);
+            let body = Body { processes: &all, can_freeze: true };
+            let mut grip = grip;
+            while let Some(step) = next(&grip, want, body) {
+                match step {
+                    Step::Lock(_) | Step::Unlock(_) | Step::Checkpoint(_) | Step::Restore(_) => {
+                        prop_assert!(!grip.is_still(), "{step:?} with {grip:?}");
+                    }
+                    Step::Continue(_) => prop_assert!(grip.frozen.is_some(), "seen: {grip:?}"),
+                    Step::Thaw(_) => prop_assert!(grip.stopped.is_empty(), "seen: {grip:?}"),
+                    _ => {}
+                }
+                grip = grip.done(step);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a policy decided as it did, in words a person understands.
+
+use std::fmt;
+use std::time::Duration;
+
+use berth_model::{Bytes, GpuIndex, Percent};
+use serde::{Deserialize, Serialize};
+
+/// Names are those people use; they are for reading only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "because", rename_all = "snake_case")]
+pub enum Reason {
+    /// Someone else computes there.
+    OtherComputes { gpu: GpuIndex, who: String },
+    /// Its turn has come.
+    ItsTurn,
+    /// The one before it is done with the GPU.
+    OtherIsDone { who: String },
+    /// It had the GPU for its quantum, and others wait.
+    QuantumOver { after: Duration },
+    /// It has waited as long as anyone may.
+    WaitedLongest { waited: Duration },
+    /// Its gang moves together.
+    WithItsGang { gang: String },
+    /// What it wants does not fit into the memory that is left.
+    MemoryFull { gpu: GpuIndex, wanted: Option<Bytes>, free: Option<Bytes> },
+    /// There is room for it now.
+    MemoryFits { gpu: GpuIndex },
+    /// The GPU's cores are busy.
+    CoreBusy { gpu: GpuIndex, core: Percent },
+    /// The GPU's cores have room.
+    CoreFree { gpu: GpuIndex, core: Percent },
+    /// Nobody contends with it, so holding it cannot pay.
+    NoContention,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::OtherComputes { gpu, who } => write!(f, "`{who}` computes on GPU {gpu}"),
+            Reason::ItsTurn => f.write_str("it is its turn"),
+            Reason::OtherIsDone { who } => write!(f, "`{who}` is done with the GPU"),
+            Reason::QuantumOver { after } => write!(f, "it computed for {:.1} s and others wait", after.as_secs_f64()),
+            Reason::WaitedLongest { waited } => {
+                write!(f, "it waited {:.1} s, the most anyone waits", waited.as_secs_f64())
+            }
+            Reason::WithItsGang { gang } => write!(f, "the tenants of `{gang}` move together"),
+            Reason::MemoryFull { gpu, wanted: Some(wanted), free: Some(free) } => {
+                write!(f, "it wants {wanted} and GPU {gpu} has {free} left")
+            }
+            Reason::MemoryFull { gpu, .. } => write!(f, "the memory of GPU {gpu} is full"),
+            Reason::MemoryFits { gpu } => write!(f, "GPU {gpu} has room for it now"),
+            Reason::CoreBusy { gpu, core } => write!(f, "GPU {gpu} is {core} busy"),
+            Reason::CoreFree { gpu, core } => write!(f, "GPU {gpu} is only {core} busy"),
+            Reason::NoContention => f.write_str("nobody contends with it"),
+        }
+    }
+}

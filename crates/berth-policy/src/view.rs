@@ -1,0 +1,95 @@
+//! What a policy is told about a host.
+
+use std::collections::BTreeSet;
+
+use berth_model::hold::Means;
+use berth_model::{Bytes, GpuIndex, Mono, Percent, TenantKey};
+
+/// The host at one instant. Tenants in any order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View {
+    pub gpus: Vec<Gpu>,
+    pub tenants: Vec<Tenant>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gpu {
+    pub index: GpuIndex,
+    pub memory_total: Option<Bytes>,
+    pub memory_used: Option<Bytes>,
+    /// By the driver: an average over about the last 200 ms.
+    pub core: Option<Percent>,
+}
+
+/// A tenant that is on a GPU or on its way there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tenant {
+    pub key: TenantKey,
+    /// What people call it.
+    pub name: String,
+    pub owner: Option<String>,
+    pub gpus: BTreeSet<GpuIndex>,
+    /// Tenants with the same name here are held and released together.
+    pub gang: Option<String>,
+    /// When it came; first come, first served.
+    pub arrived: Mono,
+    pub activity: Activity,
+    /// GPU memory it has.
+    pub memory: Option<Bytes>,
+    /// GPU memory it says it will need in all (a label), or did the last time.
+    pub needs: Option<Bytes>,
+    /// Its own use of the GPU's cores, as old as [`Gpu::core`]; `None` where the driver does not tell tenants apart.
+    pub core: Option<Percent>,
+    pub stand: Stand,
+    /// The means that can be used on it here and now. Empty: it is exempt, and never held.
+    pub means: BTreeSet<Means>,
+    pub past: Option<Past>,
+}
+
+/// What a tenant does on its GPUs, by the best evidence there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// Opens the device, makes its context, allocates, copies: it has launched nothing yet.
+    Loading,
+    /// Stands at a launch, stopped before it was submitted.
+    AtLaunch { since: Mono },
+    /// Stands at an allocation that would not fit.
+    AtAllocation { since: Mono, bytes: Bytes },
+    /// Has launched, and nothing says that it is over.
+    Computing { since: Mono },
+    /// Nothing of it runs on the GPU: a call that waits for the GPU has returned, the lock was granted, or it has left.
+    Quiet { since: Mono },
+    /// Nobody can see its calls; only what the driver's averages say is known.
+    Unseen,
+}
+
+/// Where a tenant stands with berth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    Free,
+    /// Will be stopped at its next launch, and runs until then.
+    Gated {
+        since: Mono,
+    },
+    Held {
+        means: Means,
+        since: Mono,
+    },
+    /// A hold or a release is under way.
+    Moving {
+        to: Option<Means>,
+        since: Mono,
+    },
+    /// A person holds it, or has taken it out of the policy's hands: not the policy's business, but it counts.
+    ByPerson,
+}
+
+/// What tenants of this image and command did before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Past {
+    /// Time a stay computed, without the time it was held; median.
+    pub active_seconds: f64,
+    pub peak_memory: Option<Bytes>,
+    /// Share of its stay in which it computed, 0 to 1.
+    pub duty: f64,
+}
