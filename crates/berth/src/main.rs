@@ -1,7 +1,8 @@
 //! The one binary. Reads the command line, runs one command, turns its result into an exit code.
 //!
 //! Exit codes: 0 done; 1 it failed, or `berth doctor` found that observing is not possible; 2 the command line or the
-//! settings are wrong. `berth load` has codes of its own, see its help.
+//! settings are wrong; 128 and a signal's number: `berth demo` or `berth bench` was told to end before it was done.
+//! `berth load` has codes of its own, see its help.
 
 mod bench;
 mod cli;
@@ -9,6 +10,7 @@ mod columns;
 mod commands;
 mod demo;
 mod engine;
+mod interrupt;
 mod live;
 mod logging;
 mod manual;
@@ -26,6 +28,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::Cli;
+use interrupt::Interrupted;
 use out::Stdout;
 use settings::SettingsError;
 
@@ -39,7 +42,15 @@ fn main() -> ExitCode {
         Err(error) if Stdout::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("berth: {}", format!("{error:#}").trim_end());
-            ExitCode::from(if error.is::<SettingsError>() { WRONG_INPUT } else { FAILED })
+            ExitCode::from(code_of(&error))
         }
+    }
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<Interrupted>() {
+        Some(interrupted) => interrupted.exit_code(),
+        None if error.is::<SettingsError>() => WRONG_INPUT,
+        None => FAILED,
     }
 }

@@ -1,4 +1,5 @@
-//! A daemon in a process of its own, so that what it costs can be told from what the measurement costs.
+//! A daemon in a process of its own, so that what it costs can be told from what the measurement costs. It ends with the
+//! measurement, even if that is killed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -38,8 +39,8 @@ impl Daemon {
         let child = Command::new(std::env::current_exe()?)
             .arg("--config")
             .arg(&config)
-            .arg("daemon")
-            .stdin(Stdio::null())
+            .args(["daemon", "--until-stdin-closes"])
+            .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()

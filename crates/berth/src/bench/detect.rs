@@ -15,6 +15,7 @@ use super::report::{Cost, CurvePoint, Detection, Machine, PUBLISHED_ERROR_MS, Re
 use super::seen::{self, Listener, What, instants, pair};
 use super::slowdown::{Slowdown, Window, Work};
 use super::truth::{self, End, Stay};
+use crate::interrupt::Interrupt;
 use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
 
 /// What to measure, and on what.
@@ -79,8 +80,8 @@ impl Sources {
     }
 }
 
-/// Measures; `say` is told what is going on.
-pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
+/// Measures; `say` is told what is going on. Interrupted, it removes what it made before it returns.
+pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
     if plan.containers == 0 || plan.rounds == 0 {
         bail!("--containers and --rounds must be at least 1: nothing would be measured");
     }
@@ -89,7 +90,7 @@ pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
     }
     let mut stage = Stage::open("berth-bench", &plan.gpu, plan.ground, &plan.docker_socket)?;
     say(&format!("tenants are {}", stage.ground()));
-    let mut bench = Bench { plan, stage: &mut stage, say, launched: 0 };
+    let mut bench = Bench { plan, stage: &mut stage, interrupt, say, launched: 0 };
     let mut report = Report {
         berth: env!("CARGO_PKG_VERSION").to_owned(),
         machine: bench.machine()?,
@@ -123,6 +124,7 @@ pub fn run(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
 struct Bench<'a> {
     plan: &'a Plan,
     stage: &'a mut Stage,
+    interrupt: &'a Interrupt,
     say: &'a dyn Fn(&str),
     launched: u32,
 }
@@ -135,6 +137,7 @@ struct Outcome {
 
 impl Bench<'_> {
     fn daemon(&self, sources: Sources, interval_ms: Option<u64>) -> anyhow::Result<Daemon> {
+        self.interrupt.check()?;
         let mut settings = self.stage.settings();
         sources.apply(&mut settings);
         if let Some(ms) = interval_ms {
@@ -148,10 +151,11 @@ impl Bench<'_> {
     fn machine(&self) -> anyhow::Result<Machine> {
         let snapshot: Snapshot = crate::engine::sample_once(&self.stage.settings())?;
         let gpu = snapshot.gpus.first().context("no GPU answers")?;
+        let name = gpu.name.clone().context("the first GPU is lost")?;
         let simulated = matches!(self.plan.gpu, GpuChoice::Sim { .. });
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Ok(Machine {
-            gpu: if simulated { format!("{} (simulated)", gpu.name) } else { gpu.name.clone() },
+            gpu: if simulated { format!("{name} (simulated)") } else { name },
             simulated,
             kernel: kernel.trim().to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -161,6 +165,7 @@ impl Bench<'_> {
     }
 
     fn launch(&mut self, rounds: u32, gap_ms: u32) -> anyhow::Result<Tenant> {
+        self.interrupt.check()?;
         self.launched += 1;
         let args = [
             "bench",
@@ -188,7 +193,7 @@ impl Bench<'_> {
         let tenants = (0..containers).map(|_| self.launch(rounds, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
         let stays = self.finish(tenants)?;
         // Whatever is still to be told of the last exits is told within a look or two.
-        std::thread::sleep(Duration::from_secs(1));
+        self.interrupt.sleep(Duration::from_secs(1))?;
         Ok(Outcome { stays, reports: listener.take() })
     }
 
@@ -197,7 +202,10 @@ impl Bench<'_> {
         let deadline = Instant::now() + PATIENCE;
         let mut stays = Vec::new();
         for tenant in tenants {
-            match self.stage.wait(&tenant, || Instant::now() > deadline)? {
+            let interrupt = self.interrupt;
+            let ended = self.stage.wait(&tenant, || interrupt.noted().is_some() || Instant::now() > deadline)?;
+            interrupt.check()?;
+            match ended {
                 Some(0) => {}
                 Some(code) => bail!("tenant {} failed with {code}", tenant.name()),
                 None => bail!("tenant {} did not end within {} s", tenant.name(), PATIENCE.as_secs()),
@@ -249,7 +257,7 @@ impl Bench<'_> {
             let daemon = self.daemon(sources, None)?;
             let tenants = (0..containers).map(|_| self.launch(1_000, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
             let before = daemon.usage()?;
-            std::thread::sleep(COST_WINDOW);
+            self.interrupt.sleep(COST_WINDOW)?;
             let by_thread = daemon.cpu_pct_since(&before)?;
             let cpu_pct = by_thread.values().sum();
             let resident_bytes = Bytes(daemon.resident_bytes()?);
@@ -273,19 +281,20 @@ impl Bench<'_> {
         let name = format!("t{}", self.launched);
         let launch = Launch { name, owner: None, args: args.into_iter().map(str::to_owned).collect() };
         let tenant = self.stage.launch(&launch)?;
-        wait_for_rounds(&tenant)?;
+        wait_for_rounds(&tenant, self.interrupt)?;
+        let interrupt = self.interrupt;
         let window = || {
             let from = clock::now().0;
-            std::thread::sleep(SLOWDOWN_WINDOW);
-            Window { from, to: clock::now().0 }
+            interrupt.sleep(SLOWDOWN_WINDOW)?;
+            anyhow::Ok(Window { from, to: clock::now().0 })
         };
-        let mut windows = vec![window()];
+        let mut windows = vec![window()?];
         for _ in 0..SLOWDOWN_PAIRS {
             let from = clock::now().0;
             let daemon = self.daemon(Sources::Events, None)?;
-            windows.push(Window { from, ..window() });
+            windows.push(Window { from, ..window()? });
             drop(daemon);
-            windows.push(window());
+            windows.push(window()?);
         }
         if let Some(code) = self.stage.exit_code(&tenant)? {
             bail!("the tenant ended with {code} under way");
@@ -297,13 +306,13 @@ impl Bench<'_> {
 }
 
 /// The tenant has got over its context and first launches.
-fn wait_for_rounds(tenant: &Tenant) -> anyhow::Result<()> {
+fn wait_for_rounds(tenant: &Tenant, interrupt: &Interrupt) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while rounds_done(tenant).map_or(0, |done| done.len()) < 10 {
         if Instant::now() > deadline {
             bail!("tenant {} does not get to work", tenant.name());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        interrupt.sleep(Duration::from_millis(50))?;
     }
     Ok(())
 }

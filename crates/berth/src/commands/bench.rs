@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::bench::detect::{self, Part, Plan};
 use crate::bench::tenant;
 use crate::cli::Global;
+use crate::interrupt::Interrupt;
 use crate::out::Stdout;
 use crate::settings;
 use crate::stage::{GpuChoice, GroundChoice};
@@ -106,7 +107,8 @@ fn run_detect(args: &Detect, global: &Global) -> Result<()> {
         docker_socket: settings.docker.socket,
         parts: if args.parts.is_empty() { every } else { args.parts.clone() },
     };
-    let report = detect::run(&plan, &|what| eprintln!("berth: {what}"))?;
+    let interrupt = Interrupt::listen()?;
+    let report = interrupt.outcome(detect::run(&plan, &interrupt, &|what| eprintln!("berth: {what}")))?;
     if let Some(file) = &args.save {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;

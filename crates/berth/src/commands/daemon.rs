@@ -37,9 +37,13 @@ const NICENESS: i32 = -10;
 /// Watch the GPUs of this host and serve what is seen: API, metrics, task table
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {}
+pub struct Args {
+    /// Stop when standard input is closed, as it is when the program that started this one dies
+    #[arg(long, hide = true)]
+    until_stdin_closes: bool,
+}
 
-pub fn run(_: &Args, global: &Global) -> Result<ExitCode> {
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start(&settings.log)?;
     go_first();
@@ -51,6 +55,9 @@ pub fn run(_: &Args, global: &Global) -> Result<ExitCode> {
     let publisher = Arc::clone(&feed);
     let engine = engine::for_daemon(&settings, move |snapshot, changes| publisher.publish(snapshot, changes))?;
     let stop_rx = stop_on_signal()?;
+    if args.until_stdin_closes {
+        stop_with_stdin()?;
+    }
     ready(&settings);
     live::runtime()?.block_on(serve(server, feed, &engine, stop_rx))?;
     notify(&[NotifyState::Stopping]);
@@ -118,6 +125,18 @@ fn stop_on_signal() -> Result<oneshot::Receiver<()>> {
     };
     std::thread::Builder::new().name("berth-signals".into()).spawn(wait).context("starting a thread")?;
     Ok(stop_rx)
+}
+
+/// The end of standard input is as good as a signal.
+fn stop_with_stdin() -> Result<()> {
+    let wait = || {
+        // Whatever comes is read and dropped; an error is as good as the end.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        // Fails for no signal that exists.
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    };
+    std::thread::Builder::new().name("berth-stdin".into()).spawn(wait).context("starting a thread")?;
+    Ok(())
 }
 
 fn ready(settings: &Settings) {
