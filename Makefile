@@ -6,7 +6,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## watch containers use a simulated GPU; installs nothing
-	target/release/berth demo
+	@scripts/berth.sh demo
 
 test: ## install what tests need, then run every check
 	@scripts/test.sh
@@ -22,7 +22,7 @@ clippy: ## lint, warnings are errors
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 bench: build ## how fast and how cheaply berth notices
-	target/release/berth bench detect
+	@scripts/berth.sh bench detect
 
 test-fresh: ## demo and test from a fresh clone on a fresh Debian 12
 	scripts/fresh-debian.sh

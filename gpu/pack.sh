@@ -6,6 +6,8 @@
 #
 #   pack.sh [--docker-only]
 #
+# target/gpu/ is in the repository wherever cargo builds to: it travels with it.
+#
 # glibc stays behind on purpose: an engine re-executes itself by /proc/self/exe, so it must start through the loader of
 # the machine it runs on; up.sh checks that one is new enough. The other libraries are found by a path written into the
 # programs, since runc starts a container's first process with an empty environment and from a nameless copy of itself.
@@ -60,8 +62,10 @@ pack_berth() {
     need_build_tools
     cargo build --locked --release -p berth -p berth-sim-cuda -p berth-sim-nvml
     mkdir -p "$out/bin"
-    install -m 755 --strip target/release/berth "$out/bin/"
-    install -m 755 --strip target/release/libberth_sim_cuda.so target/release/libberth_sim_nvml.so "$out/bin/"
+    local built
+    built=$(target_dir)/release
+    install -m 755 --strip "$built/berth" "$out/bin/"
+    install -m 755 --strip "$built/libberth_sim_cuda.so" "$built/libberth_sim_nvml.so" "$out/bin/"
     git rev-parse HEAD >"$out/commit"
     say "target/gpu/bin: $(du -sm "$out/bin" | cut -f1) MiB"
 }

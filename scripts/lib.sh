@@ -25,6 +25,14 @@ need_build_tools() {
     need cc "install a C linker, on Debian and Ubuntu: apt-get install gcc"
 }
 
+# target_dir: where cargo builds to; CARGO_TARGET_DIR, CARGO_BUILD_TARGET_DIR and cargo's configuration may move it.
+target_dir() {
+    local dir
+    dir=$(cargo metadata --locked --offline --no-deps --format-version 1 | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)
+    [ -n "$dir" ] || die "cargo metadata names no target directory"
+    printf '%s\n' "$dir"
+}
+
 # mounts_under DIR: the mount points below it, deepest first.
 mounts_under() {
     awk -v dir="$1/" 'index($2, dir) == 1 { print $2 }' /proc/self/mounts | sort -r

@@ -14,7 +14,8 @@ file=${1:-docs/images/top.png}
 for tool in Xvfb xterm import; do
     command -v "$tool" >/dev/null || die "$tool not found: apt-get install xvfb xterm imagemagick fonts-dejavu-core"
 done
-[ -x target/release/berth ] || die "target/release/berth not found: make build"
+berth=$(target_dir)/release/berth
+[ -x "$berth" ] || die "$berth not found: make build"
 
 mkdir -p "$(dirname "$file")"
 display=:$((RANDOM % 400 + 100))
@@ -25,7 +26,7 @@ export DISPLAY=$display
 wait_until 10 xdpyinfo >/dev/null 2>&1 || sleep 1
 # shellcheck disable=SC2086 # the options are words
 xterm -geometry 130x19+0+0 -fa 'DejaVu Sans Mono' -fs 10 -bg '#101418' -fg '#d8dee9' -b 8 \
-    -e target/release/berth ${BERTH_OPTIONS:-} demo &
+    -e "$berth" ${BERTH_OPTIONS:-} demo &
 terminal=$!
 sleep "$SECONDS_IN"
 import -window root "$file"

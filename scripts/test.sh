@@ -73,7 +73,7 @@ engine() {
 }
 
 image() {
-    DOCKER_HOST=$BERTH_TEST_DOCKER scripts/test-image.sh target/debug/berth berth-test:local
+    DOCKER_HOST=$BERTH_TEST_DOCKER scripts/test-image.sh "$(target_dir)/debug/berth" berth-test:local
     export BERTH_TEST_IMAGE=berth-test:local
 }
 
@@ -107,7 +107,7 @@ tests() {
 
 # Every interleaving of the task table's sequence lock; a build of its own, since loom replaces the atomics.
 memory_orders() {
-    RUSTFLAGS="--cfg loom" cargo test --locked -p berth-proto --release --lib --target-dir target/loom -- loom |
+    RUSTFLAGS="--cfg loom" cargo test --locked -p berth-proto --release --lib --target-dir "$(target_dir)/loom" -- loom |
         tee .run/loom.log
     grep -q '^test result: ok. [1-9]' .run/loom.log || die "no loom test ran: the model of the sequence lock is gone"
 }
