@@ -53,6 +53,12 @@ pub enum Event {
     ContainerGone {
         id: ContainerId,
     },
+    /// The engine paused a container or let it go on, at whose wish it does not say. A container that ended is not paused.
+    Paused {
+        id: ContainerId,
+        paused: bool,
+        at: Mono,
+    },
     /// Something began that may use a GPU soon (a container, a program): worth a closer look.
     Stirred {
         source: Source,
@@ -192,6 +198,9 @@ pub struct ContainerFacts {
     /// Who started it, where a label or the engine says so.
     pub owner: Option<String>,
     pub started_at: Option<Timestamp>,
+    /// The shortest time between two of its health checks; `None` if it has none. The engine suspends them while it holds the
+    /// container paused, and only then.
+    pub health_interval: Option<Duration>,
 }
 
 /// Where events come from; each can be missing without the others.

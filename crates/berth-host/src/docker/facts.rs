@@ -1,8 +1,14 @@
 //! From the engine's answer to what the model knows about a container.
 
+use std::time::Duration;
+
 use berth_model::{ContainerFacts, ContainerId};
-use bollard::models::ContainerInspectResponse;
+use bollard::models::{ContainerInspectResponse, HealthConfig};
 use jiff::Timestamp;
+
+/// What the engine takes where a health check does not say.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
+const HEALTH_START_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The label by which a container says whose it is.
 pub const OWNER_LABEL: &str = "berth.owner";
@@ -11,13 +17,15 @@ pub const OWNER_LABEL: &str = "berth.owner";
 pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFacts> {
     let id = ContainerId(inspected.id?);
     let name = inspected.name.map(|name| name.trim_start_matches('/').to_owned()).filter(|name| !name.is_empty());
-    let (given_image, labels) = inspected.config.map(|config| (config.image, config.labels)).unwrap_or_default();
+    let config = inspected.config.unwrap_or_default();
+    let (given_image, labels) = (config.image, config.labels);
     let labels: std::collections::BTreeMap<_, _> = labels.unwrap_or_default().into_iter().collect();
     Some(ContainerFacts {
         name: name.unwrap_or_else(|| id.short().to_owned()),
         image: given_image.or(inspected.image).unwrap_or_default(),
         owner: labels.get(OWNER_LABEL).filter(|owner| !owner.is_empty()).cloned(),
         started_at: inspected.state.and_then(|state| started_at(&state.started_at?)),
+        health_interval: config.healthcheck.as_ref().and_then(health_interval),
         labels,
         id,
     })
@@ -26,6 +34,16 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
 /// The engine writes year 1 for "never".
 fn started_at(text: &str) -> Option<Timestamp> {
     text.parse().ok().filter(|at| *at > Timestamp::UNIX_EPOCH)
+}
+
+/// The engine writes nanoseconds, 0 for its own choice, and `["NONE"]` for a check the image has and the container has not.
+fn health_interval(check: &HealthConfig) -> Option<Duration> {
+    let test = check.test.as_ref()?.first()?;
+    let given = |nanos: Option<i64>| nanos.and_then(|nanos| u64::try_from(nanos).ok()).filter(|nanos| *nanos > 0);
+    let interval = |nanos, default| given(nanos).map_or(default, Duration::from_nanos);
+    let later = interval(check.interval, HEALTH_INTERVAL);
+    let starting = given(check.start_period).map(|_| interval(check.start_interval, HEALTH_START_INTERVAL));
+    (test != "NONE").then(|| starting.map_or(later, |starting| starting.min(later)))
 }
 
 #[cfg(test)]
@@ -60,6 +78,24 @@ mod tests {
         .unwrap();
         assert_eq!((facts.name.as_str(), facts.image.as_str()), (&ID[..12], "sha256:abc"));
         assert_eq!((facts.owner, facts.started_at), (None, None));
+    }
+
+    #[test]
+    fn a_health_check_s_interval_is_the_shortest_the_engine_will_use() {
+        let interval_ms = |check: &str| {
+            let facts = facts(&format!(r#"{{"Id":"{ID}","Config":{{"Healthcheck":{check}}}}}"#)).unwrap();
+            facts.health_interval.map(|interval| interval.as_millis())
+        };
+        assert_eq!(interval_ms(r#"{"Test":["CMD","true"],"Interval":1500000000}"#), Some(1_500));
+        assert_eq!(interval_ms(r#"{"Test":["CMD-SHELL","true"]}"#), Some(30_000), "the engine's own choice");
+        assert_eq!(
+            interval_ms(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":0}"#),
+            Some(5_000),
+            "while it starts"
+        );
+        assert_eq!(interval_ms(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":2000000000}"#), Some(2_000));
+        assert_eq!(interval_ms(r#"{"Test":["NONE"],"Interval":1}"#), None);
+        assert_eq!(interval_ms(r#"{"Test":[]}"#), None, "inherited, and there is nothing to inherit");
     }
 
     #[test]
