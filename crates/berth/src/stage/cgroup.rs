@@ -11,7 +11,7 @@ use berth_model::{Settings, TenantKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Children, set_up};
-use super::{Ground, Start, Started, wait_until};
+use super::{Ground, Start, StageId, Started, wait_until};
 
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer"];
@@ -27,13 +27,13 @@ pub struct CgroupGround {
 }
 
 impl CgroupGround {
-    pub fn open(name: &str) -> anyhow::Result<Self> {
+    pub fn open(id: &StageId) -> anyhow::Result<Self> {
         let Some(hierarchy) = HIERARCHIES.iter().map(PathBuf::from).find(|dir| dir.join("cgroup.procs").exists())
         else {
             bail!("no cgroup hierarchy is mounted under /sys/fs/cgroup");
         };
-        remove_left_behind(&hierarchy, name);
-        let root = hierarchy.join(format!("{name}-{}", std::process::id()));
+        remove_left_behind(&hierarchy, &id.name);
+        let root = hierarchy.join(id.to_string());
         std::fs::create_dir(&root).with_context(|| format!("making {}", root.display()))?;
         Ok(Self { hierarchy, root, children: Children::default(), cgroups: BTreeMap::new() })
     }
@@ -106,10 +106,8 @@ fn remove(root: &Path) {
 /// What stages of this name left that were killed.
 fn remove_left_behind(hierarchy: &Path, name: &str) {
     for entry in std::fs::read_dir(hierarchy).into_iter().flatten().flatten() {
-        let file_name = entry.file_name();
-        let of_pid =
-            file_name.to_str().and_then(|text| text.strip_prefix(name)?.strip_prefix('-')?.parse::<u32>().ok());
-        if of_pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        let id = entry.file_name().to_str().and_then(|text| StageId::parse(name, text));
+        if id.is_some_and(|id| id.is_over()) {
             remove(&entry.path());
         }
     }

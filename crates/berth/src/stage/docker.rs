@@ -8,21 +8,23 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use berth_model::{ContainerId, Runtime, Settings, TenantKey};
+use berth_model::{ContainerId, ProcKey, Runtime, Settings, TenantKey};
 use bollard::errors::Error;
 use bollard::models::{ContainerCreateBody, DeviceMapping, HostConfig};
 use bollard::query_parameters::{
-    CreateContainerOptions, CreateImageOptions, ListContainersOptions, RemoveContainerOptions, RemoveImageOptions,
+    CreateContainerOptions, CreateImageOptions, ListContainersOptions, ListImagesOptions, RemoveContainerOptions,
+    RemoveImageOptions,
 };
 use bollard::{API_DEFAULT_VERSION, Docker, body_full};
 use futures_util::TryStreamExt as _;
 
-use super::{Ground, Start, Started};
+use super::{Ground, StageId, Start, Started};
 
 const TIMEOUT_SECONDS: u64 = 30;
-/// On every container of a stage: the stage's name, and the pid of the process it lives in.
+/// On every container of a stage: the stage's name, and the process it lives in, by pid and start.
 const STAGE_LABEL: &str = "berth.stage";
 const PID_LABEL: &str = "berth.stage.pid";
+const START_LABEL: &str = "berth.stage.start_ticks";
 const PROGRAM: &str = "/berth";
 
 #[derive(Debug)]
@@ -30,14 +32,14 @@ pub struct DockerGround {
     runtime: tokio::runtime::Runtime,
     docker: Docker,
     socket: PathBuf,
-    stage: String,
+    id: StageId,
     /// What the containers' names begin with.
     prefix: String,
     image: String,
 }
 
 impl DockerGround {
-    pub fn open(socket: &Path, stage: &str) -> anyhow::Result<Self> {
+    pub fn open(socket: &Path, id: &StageId) -> anyhow::Result<Self> {
         // The client tells one that may not be used from one that is not there no better than "not found".
         UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -46,11 +48,9 @@ impl DockerGround {
             let docker = Docker::connect_with_unix(address, TIMEOUT_SECONDS, API_DEFAULT_VERSION)?;
             docker.negotiate_version().await
         })?;
-        let pid = std::process::id();
-        let image = format!("{stage}-{pid}:local");
-        let (stage, prefix) = (stage.to_owned(), stage.to_owned());
-        let ground = Self { runtime, docker, socket: socket.into(), stage, prefix, image };
-        ground.remove_left_behind().context("looking for containers of an earlier run")?;
+        let (image, prefix) = (format!("{id}:local"), id.name.clone());
+        let ground = Self { runtime, docker, socket: socket.into(), id: id.clone(), prefix, image };
+        ground.remove_left_behind().context("looking for containers and images of an earlier run")?;
         ground.import_image().context("importing an empty image")?;
         Ok(ground)
     }
@@ -69,26 +69,43 @@ impl DockerGround {
         Ok(())
     }
 
-    /// Containers of stages of this name, each with the pid of its stage.
-    fn containers(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
-        let filters = [("label".to_owned(), vec![format!("{STAGE_LABEL}={}", self.stage)])].into();
+    /// Containers of stages of this name, each with its stage.
+    fn containers(&self) -> anyhow::Result<Vec<(String, Option<StageId>)>> {
+        let filters = [("label".to_owned(), vec![format!("{STAGE_LABEL}={}", self.id.name)])].into();
         let options = ListContainersOptions { all: true, filters: Some(filters), ..Default::default() };
         let found = self.runtime.block_on(self.docker.list_containers(Some(options)))?;
-        let stage_pid = |labels: Option<HashMap<String, String>>| labels?.get(PID_LABEL)?.parse().ok();
-        Ok(found.into_iter().filter_map(|container| Some((container.id?, stage_pid(container.labels)))).collect())
+        let stage = |labels: HashMap<String, String>| self.stage_of(&labels);
+        Ok(found.into_iter().filter_map(|found| Some((found.id?, found.labels.and_then(stage)))).collect())
+    }
+
+    fn stage_of(&self, labels: &HashMap<String, String>) -> Option<StageId> {
+        let pid = labels.get(PID_LABEL)?.parse().ok()?;
+        let start_ticks = labels.get(START_LABEL)?.parse().ok()?;
+        Some(StageId { name: self.id.name.clone(), process: ProcKey { pid, start_ticks } })
+    }
+
+    /// Images of stages of this name that were killed.
+    fn images_left_behind(&self) -> anyhow::Result<Vec<String>> {
+        let filters = [("reference".to_owned(), vec![format!("{}-*", self.id.name)])].into();
+        let options = ListImagesOptions { filters: Some(filters), ..Default::default() };
+        let found = self.runtime.block_on(self.docker.list_images(Some(options)))?;
+        let is_left = |tag: &String| StageId::parse(&self.id.name, tag).is_some_and(|id| id.is_over());
+        Ok(found.into_iter().flat_map(|image| image.repo_tags).filter(is_left).collect())
     }
 
     /// Removes what stages left that were killed.
     fn remove_left_behind(&self) -> anyhow::Result<()> {
-        let is_alive = |pid: u32| Path::new("/proc").join(pid.to_string()).exists();
-        for (id, _) in self.containers()?.into_iter().filter(|(_, pid)| !pid.is_some_and(is_alive)) {
+        for (id, _) in self.containers()?.into_iter().filter(|(_, stage)| stage.as_ref().is_none_or(StageId::is_over)) {
             self.remove(&id)?;
+        }
+        for image in self.images_left_behind()? {
+            self.remove_image(&image)?;
         }
         Ok(())
     }
 
     fn remove_own(&self) -> anyhow::Result<()> {
-        for (id, _) in self.containers()?.into_iter().filter(|(_, pid)| *pid == Some(std::process::id())) {
+        for (id, _) in self.containers()?.into_iter().filter(|(_, stage)| stage.as_ref() == Some(&self.id)) {
             self.remove(&id)?;
         }
         Ok(())
@@ -103,10 +120,20 @@ impl DockerGround {
         }
     }
 
+    fn remove_image(&self, image: &str) -> anyhow::Result<()> {
+        let options = RemoveImageOptions { force: true, ..Default::default() };
+        match self.runtime.block_on(self.docker.remove_image(image, Some(options), None)) {
+            Ok(_) => Ok(()),
+            // Another stage was quicker.
+            Err(Error::DockerResponseServerError { status_code: 404 | 409, .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Makes the container; its name and id. Where another stage of this name is at work, or anybody else has taken the
     /// name, this stage's containers are named with its pid from now on: only the engine can tell, in the act.
     fn create(&mut self, start: &Start) -> anyhow::Result<(String, String)> {
-        let own_prefix = format!("{}-{}", self.stage, std::process::id());
+        let own_prefix = format!("{}-{}", self.id.name, self.id.process.pid);
         loop {
             let name = format!("{}-{}", self.prefix, start.name);
             let options = CreateContainerOptions { name: Some(name.clone()), ..Default::default() };
@@ -122,8 +149,9 @@ impl DockerGround {
 
     fn body(&self, start: &Start) -> ContainerCreateBody {
         let mut labels = HashMap::from([
-            (STAGE_LABEL.to_owned(), self.stage.clone()),
-            (PID_LABEL.to_owned(), std::process::id().to_string()),
+            (STAGE_LABEL.to_owned(), self.id.name.clone()),
+            (PID_LABEL.to_owned(), self.id.process.pid.to_string()),
+            (START_LABEL.to_owned(), self.id.process.start_ticks.to_string()),
         ]);
         if let Some(owner) = start.owner {
             labels.insert("berth.owner".into(), owner.into());
@@ -184,8 +212,7 @@ impl Drop for DockerGround {
     fn drop(&mut self) {
         // Best effort: the next stage of this name removes what is left.
         let _ = self.remove_own();
-        let options = RemoveImageOptions { force: true, ..Default::default() };
-        let _ = self.runtime.block_on(self.docker.remove_image(&self.image, Some(options), None));
+        let _ = self.remove_image(&self.image);
     }
 }
 

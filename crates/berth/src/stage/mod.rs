@@ -3,13 +3,15 @@
 //! It brings up a simulated GPU (or takes the host's), and starts workloads on the best *ground* there is: Docker
 //! containers if an engine answers, plain cgroups if they may be made, bare processes otherwise. Tenants write their lines
 //! to files under the stage's directory. Everything it made is gone when it is dropped; a simulator left behind by a
-//! killed stage ends by itself, and containers left behind are removed by the next stage.
+//! killed stage ends by itself, and what else is left behind is removed by the next stage of that name.
 
 mod cgroup;
 mod docker;
+mod id;
 mod process;
 mod sim;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use berth_model::{Settings, TenantKey};
 
 use self::cgroup::CgroupGround;
 use self::docker::DockerGround;
+use self::id::StageId;
 use self::process::ProcessGround;
 use self::sim::SimGpu;
 
@@ -124,7 +127,8 @@ impl Tenant {
 impl Stage {
     /// Sets the scene. `name` tells several stages on one host apart and is part of the containers' names.
     pub fn open(name: &str, gpu: &GpuChoice, ground: GroundChoice, docker_socket: &Path) -> anyhow::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("berth-").tempdir().context("making a directory")?;
+        let id = StageId::here(name)?;
+        let dir = tempfile::Builder::new().prefix(&format!("{id}-")).tempdir().context("making a directory")?;
         std::fs::create_dir(dir.path().join("out"))?;
         let gpu = match gpu {
             GpuChoice::Sim { profile, gpus, time_scale } => {
@@ -134,9 +138,11 @@ impl Stage {
         };
         let mut shortcomings = Vec::new();
         let ground = match ground {
-            GroundChoice::Auto => best_ground(name, docker_socket, &mut shortcomings),
-            choice => open_ground(name, choice, docker_socket)?,
+            GroundChoice::Auto => best_ground(&id, docker_socket, &mut shortcomings),
+            choice => open_ground(&id, choice, docker_socket)?,
         };
+        // After the tenants that use them.
+        remove_left_behind(&std::env::temp_dir(), name);
         Ok(Self { dir, gpu, ground, shortcomings })
     }
 
@@ -213,9 +219,9 @@ impl Stage {
 }
 
 /// The first that works. Bare processes always do.
-fn best_ground(name: &str, docker_socket: &Path, shortcomings: &mut Vec<String>) -> Box<dyn Ground> {
+fn best_ground(id: &StageId, docker_socket: &Path, shortcomings: &mut Vec<String>) -> Box<dyn Ground> {
     for (choice, what) in [(GroundChoice::Docker, "Docker containers"), (GroundChoice::Cgroup, "plain cgroups")] {
-        match open_ground(name, choice, docker_socket) {
+        match open_ground(id, choice, docker_socket) {
             Ok(ground) => return ground,
             Err(error) => shortcomings.push(format!("not as {what}: {error:#}")),
         }
@@ -223,12 +229,25 @@ fn best_ground(name: &str, docker_socket: &Path, shortcomings: &mut Vec<String>)
     Box::new(ProcessGround::default())
 }
 
-fn open_ground(name: &str, choice: GroundChoice, docker_socket: &Path) -> anyhow::Result<Box<dyn Ground>> {
+fn open_ground(id: &StageId, choice: GroundChoice, docker_socket: &Path) -> anyhow::Result<Box<dyn Ground>> {
     Ok(match choice {
-        GroundChoice::Docker => Box::new(DockerGround::open(docker_socket, name).context("using Docker")?),
-        GroundChoice::Cgroup => Box::new(CgroupGround::open(name).context("making cgroups")?),
+        GroundChoice::Docker => Box::new(DockerGround::open(docker_socket, id).context("using Docker")?),
+        GroundChoice::Cgroup => Box::new(CgroupGround::open(id).context("making cgroups")?),
         GroundChoice::Auto | GroundChoice::Process => Box::new(ProcessGround::default()),
     })
+}
+
+/// Directories of stages of this name that were killed.
+fn remove_left_behind(parent: &Path, name: &str) {
+    let me = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let id = entry.file_name().to_str().and_then(|text| StageId::parse(name, text));
+        // Anybody may make a directory there: only our own are removed.
+        let is_ours = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == me);
+        if is_ours && id.is_some_and(|id| id.is_over()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Where the host's own driver library is.
