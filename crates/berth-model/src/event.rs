@@ -36,6 +36,11 @@ pub enum Event {
         process: ProcKey,
         at: Mono,
     },
+    /// A process that is watched for [`Event::Drained`] has launched, for the first time since it was watched or since then.
+    Launched {
+        process: ProcKey,
+        at: Mono,
+    },
     ProcessExited {
         process: ProcKey,
         at: Mono,

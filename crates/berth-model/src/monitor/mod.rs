@@ -134,7 +134,11 @@ impl Monitor {
                 Vec::new()
             }
             // Holds do not change who is on a GPU.
-            Event::Halted { .. } | Event::Drained { .. } | Event::Step { .. } | Event::Paused { .. } => Vec::new(),
+            Event::Halted { .. }
+            | Event::Drained { .. }
+            | Event::Launched { .. }
+            | Event::Step { .. }
+            | Event::Paused { .. } => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),
             Event::Stirred { at, .. } => {
