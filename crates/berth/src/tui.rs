@@ -15,12 +15,13 @@ mod tests;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use berth_model::Settings;
 use crossterm::event::KeyEvent;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ratatui::Frame;
+use signal_hook::consts::SIGINT;
 
 use crate::live::Live;
 use crate::out::colours_wanted;
@@ -57,7 +58,8 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
         }
         match inputs.next(next_step.saturating_duration_since(Instant::now()))? {
             Input::Keys(keys) if take_keys(&keys, &mut app) == Flow::Stay => {}
-            Input::Keys(_) | Input::Ended => return Ok(()),
+            Input::Keys(keys) => return pass_on(&keys),
+            Input::Ended => return Ok(()),
         }
     }
 }
@@ -73,6 +75,14 @@ fn take_updates(live: &Live, app: &mut App, silence: &mut Silence) -> Flow {
             Err(TryRecvError::Disconnected) => return Flow::Quit,
         }
     }
+}
+
+/// Ctrl-C, which a terminal in this mode does not turn into a signal: others than this view may want to know.
+fn pass_on(keys: &[KeyEvent]) -> Result<()> {
+    if keys.iter().any(keys::is_interrupt) {
+        signal_hook::low_level::raise(SIGINT).context("passing Ctrl-C on")?;
+    }
+    Ok(())
 }
 
 fn take_keys(keys: &[KeyEvent], app: &mut App) -> Flow {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use anyhow::{Result, anyhow};
 
 use crate::cli::Global;
 use crate::demo::{CAST, Director, Latest, Verdict};
+use crate::interrupt::Interrupt;
 use crate::live::Live;
 use crate::out::Stdout;
 use crate::stage::{GpuChoice, GroundChoice, Stage};
@@ -50,11 +50,7 @@ pub struct Args {
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    // A terminal that is closed hangs up.
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("taking signals")?;
-    }
+    let interrupt = Interrupt::listen()?;
     let gpu = GpuChoice::Sim { profile: "rtx3090".to_owned(), gpus: 2, time_scale: None };
     let stage = Stage::open("berth-demo", &gpu, args.ground, &settings.docker.socket)?;
     Stdout::line(&format!(
@@ -65,8 +61,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     for shortcoming in stage.shortcomings() {
         Stdout::line(&format!("  {shortcoming}"))?;
     }
-    let verdict = play(stage, args.plain || !is_interactive(), &stop)?;
-    Stdout::line(&format!("\nWhat berth saw, and what the tenants noted themselves\n\n{}", verdict.to_text()))?;
+    let played = play(stage, args.plain || !is_interactive(), &interrupt);
+    let told = played.and_then(|verdict| Stdout::line(&format!("\n{}", verdict.to_text())));
+    // With a terminal that is closed, nothing can be told and that is no failure.
+    interrupt.outcome(told)?;
     Stdout::line(&format!("\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -75,14 +73,17 @@ fn is_interactive() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
-fn play(stage: Stage, plain: bool, stop: &Arc<AtomicBool>) -> Result<Verdict> {
+/// The stage is gone when this returns.
+fn play(stage: Stage, plain: bool, interrupt: &Interrupt) -> Result<Verdict> {
     let settings = stage.settings();
     let latest = Latest::default();
     let tap = latest.clone();
     let (live, engine) = Live::tapped(&settings, move |snapshot| {
         *tap.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot.clone());
     })?;
-    let director = Director { stage, engine, latest: latest.clone(), stop: stop.clone() };
+    let stop = Arc::new(AtomicBool::new(false));
+    let director =
+        Director { stage, engine, latest: latest.clone(), stop: Arc::clone(&stop), interrupt: interrupt.clone() };
     let play = std::thread::Builder::new().name("berth-demo".into()).spawn(move || director.play())?;
     let shown = if plain {
         drop(live);

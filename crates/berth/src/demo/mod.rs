@@ -14,6 +14,7 @@ use berth_model::Snapshot;
 pub use self::cast::CAST;
 use self::cast::Cue;
 pub use self::verdict::Verdict;
+use crate::interrupt::Interrupt;
 use crate::stage::{Stage, Tenant};
 
 /// Longest the play may last; on a slow machine the rest is cut.
@@ -31,7 +32,9 @@ pub struct Director {
     /// Dropped at the end, which ends every view of it.
     pub engine: Engine,
     pub latest: Latest,
+    /// The audience has left.
     pub stop: Arc<AtomicBool>,
+    pub interrupt: Interrupt,
 }
 
 /// A tenant that has been started.
@@ -43,7 +46,8 @@ pub struct Played {
 }
 
 impl Director {
-    /// Plays everything, then judges. Ends early when told to stop; what was seen until then counts.
+    /// Plays everything, then judges. Ends early when told to stop; what was seen until then counts. Tenants that are still
+    /// there then are removed before this returns.
     pub fn play(mut self) -> Result<Verdict> {
         let played = self.perform()?;
         if !self.stopped() {
@@ -52,6 +56,7 @@ impl Director {
         let last = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let verdict = Verdict::of(&played, last.as_deref());
         self.engine.stop();
+        drop(self.stage);
         Ok(verdict)
     }
 
@@ -76,6 +81,6 @@ impl Director {
     }
 
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed) || self.interrupt.noted().is_some()
     }
 }

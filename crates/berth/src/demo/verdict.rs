@@ -7,7 +7,7 @@ use berth_load::{Edge, Event, Line, Moment};
 use berth_model::fields::elapsed;
 use berth_model::{Bytes, GpuIndex, Snapshot, TenantKey};
 
-use super::Played;
+use super::{CAST, Played};
 use crate::columns::Columns;
 use crate::table::render;
 
@@ -15,22 +15,25 @@ use crate::table::render;
 #[derive(Debug)]
 pub struct Verdict {
     rows: Vec<Row>,
+    /// Who did not come before the end.
+    absent: Vec<&'static str>,
 }
 
 #[derive(Debug)]
 struct Row {
     name: &'static str,
-    owner: &'static str,
     what: &'static str,
     /// `None` where berth does not tell this tenant from the others.
     seen: Option<Seen>,
     own_s: Option<f64>,
-    exit: String,
+    /// `None` if it was still there at the end of the play, and removed.
+    exit: Option<String>,
 }
 
 /// What berth saw of one tenant, over all its stays.
 #[derive(Debug, PartialEq)]
 struct Seen {
+    owner: Option<String>,
     gpus: BTreeSet<GpuIndex>,
     stays: usize,
     peak: Option<Bytes>,
@@ -47,10 +50,31 @@ struct Own {
 
 impl Verdict {
     pub fn of(played: &[Played], last: Option<&Snapshot>) -> Self {
-        Self { rows: played.iter().map(|part| row(part, last)).collect() }
+        Self {
+            rows: played.iter().map(|part| row(part, last)).collect(),
+            absent: CAST.iter().skip(played.len()).map(|cue| cue.name).collect(),
+        }
+    }
+
+    /// Whether everybody came, and left by themselves.
+    fn is_whole(&self) -> bool {
+        self.absent.is_empty() && self.rows.iter().all(|row| row.exit.is_some())
     }
 
     pub fn to_text(&self) -> String {
+        let table = self.table();
+        if self.is_whole() {
+            return format!("What berth saw, and what the tenants noted themselves\n\n{table}");
+        }
+        let absent = if self.absent.is_empty() {
+            String::new()
+        } else {
+            format!("\nDid not come: {}\n", self.absent.join(", "))
+        };
+        format!("Ended early. What berth saw until then, and what the tenants noted themselves\n\n{table}{absent}")
+    }
+
+    fn table(&self) -> String {
         let headings =
             ["TENANT", "OWNER", "WHAT IT DOES", "GPU", "STAYS", "PEAK", "SEEN", "ITS OWN CLOCK", "DIFFERENCE", "ENDED"];
         let numeric = [false, false, false, true, true, true, true, true, true, false];
@@ -68,7 +92,7 @@ impl Row {
         let difference = self.seen.as_ref().zip(self.own_s).map(|(seen, own)| (seen.seconds - own) * 1e3);
         vec![
             self.name.to_owned(),
-            self.owner.to_owned(),
+            of_seen(|seen| seen.owner.clone()),
             self.what.to_owned(),
             of_seen(|seen| seen.gpus.iter().map(ToString::to_string).reduce(|all, gpu| format!("{all},{gpu}"))),
             of_seen(|seen| Some(seen.stays.to_string())),
@@ -76,7 +100,7 @@ impl Row {
             of_seen(|seen| Some(elapsed(seen.seconds))),
             self.own_s.map_or_else(unknown, elapsed),
             difference.map_or_else(unknown, |millis| format!("{millis:+.1} ms")),
-            self.exit.clone(),
+            self.exit.clone().unwrap_or_else(|| "removed".to_owned()),
         ]
     }
 }
@@ -89,16 +113,14 @@ fn row(part: &Played, last: Option<&Snapshot>) -> Row {
     let own = own_account(&part.tenant.lines);
     Row {
         name: part.cue.name,
-        owner: part.cue.owner,
         what: part.cue.what,
         seen: part.tenant.key().zip(last).map(|(key, snapshot)| Seen::of(key, snapshot)),
         own_s: own.seconds,
-        exit: match (own.error, part.exit_code) {
-            (_, None) => "still there".to_owned(),
-            (Some(error), Some(_)) => error,
-            (None, Some(0)) => "well".to_owned(),
-            (None, Some(code)) => format!("with {code}"),
-        },
+        exit: part.exit_code.map(|code| match (own.error, code) {
+            (Some(error), _) => error,
+            (None, 0) => "well".to_owned(),
+            (None, code) => format!("with {code}"),
+        }),
     }
 }
 
@@ -110,7 +132,9 @@ impl Seen {
         let present_s = present.first().and_then(|row| row.task_seconds);
         let peaks =
             ended.iter().map(|task| task.peak_memory_bytes).chain(present.iter().map(|row| row.gpu_memory_bytes));
+        let owners = ended.iter().map(|task| &task.owner).chain(present.iter().map(|row| &row.owner));
         Self {
+            owner: owners.flatten().next().cloned(),
             gpus: ended
                 .iter()
                 .flat_map(|task| task.gpus.clone())
@@ -171,6 +195,22 @@ mod tests {
         assert!((seen.seconds - ended - row.task_seconds.unwrap()).abs() < 1e-9);
         let stranger = Seen::of(&TenantKey::User { uid: 4_242 }, &snapshot);
         assert_eq!((stranger.stays, elapsed(stranger.seconds).as_str()), (0, "0.0s"));
+    }
+
+    #[test]
+    fn a_play_cut_short_says_who_was_removed_and_who_did_not_come() {
+        let row = |exit: Option<&str>| Row {
+            name: "notebook",
+            what: "holds",
+            seen: None,
+            own_s: None,
+            exit: exit.map(str::to_owned),
+        };
+        let cut = Verdict { rows: vec![row(None)], absent: vec!["too-big"] }.to_text();
+        assert!(cut.starts_with("Ended early") && cut.contains("removed"), "{cut}");
+        assert!(cut.contains("Did not come: too-big"), "{cut}");
+        let whole = Verdict { rows: vec![row(Some("well"))], absent: vec![] }.to_text();
+        assert!(whole.starts_with("What berth saw") && !whole.contains("removed"), "{whole}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use berth_model::{Settings, TenantKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Children, set_up};
-use super::{Ground, Start, StageId, Started, wait_until};
+use super::{Ground, StageId, Start, Started, wait_until};
 
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer"];

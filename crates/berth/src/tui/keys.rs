@@ -42,10 +42,15 @@ pub const HELP: [(&str, &str); 13] = [
     ("Ctrl-C", "quit"),
 ];
 
+/// Ctrl-C.
+pub fn is_interrupt(key: &KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
+}
+
 /// `is_typing`: letters belong to the filter.
 pub fn action(key: KeyEvent, is_typing: bool) -> Option<Action> {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
-        return (key.code == KeyCode::Char('c')).then_some(Action::Quit);
+        return is_interrupt(&key).then_some(Action::Quit);
     }
     match key.code {
         KeyCode::Up => Some(Action::Up),

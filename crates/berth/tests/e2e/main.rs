@@ -13,6 +13,7 @@
 mod support;
 
 mod bad_input;
+mod bench;
 mod changed_gpus;
 mod containers;
 mod contract;
@@ -21,6 +22,7 @@ mod faults;
 mod life_cycle;
 mod metrics;
 mod reused_pid;
+mod scripts;
 mod stopping;
 mod systemd;
 mod task_table;
