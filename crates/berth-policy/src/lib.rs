@@ -7,7 +7,10 @@
 //! A policy may be asked at any time and any number of times; it is asked again at the latest at [`Verdict::again_at`].
 #![forbid(unsafe_code)]
 
+pub mod fifo;
+pub mod paper;
 pub mod reason;
+pub mod settings;
 pub mod view;
 
 use berth_model::hold::Means;
@@ -15,7 +18,8 @@ use berth_model::{Mono, TenantKey};
 use serde::{Deserialize, Serialize};
 
 pub use reason::Reason;
-pub use view::{Activity, Gpu, Stand, Tenant, View};
+pub use settings::{Choice, FifoSettings, PaperSettings, Settings};
+pub use view::{Activity, Gpu, Past, Stand, Tenant, View};
 
 /// Decides who runs on the GPUs of one host.
 pub trait Policy: std::fmt::Debug + Send {

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     /// Someone else computes there.
     OtherComputes { gpu: GpuIndex, who: String },
+    /// Someone else goes first there, and will compute soon.
+    OtherIsFirst { gpu: GpuIndex, who: String },
     /// Its turn has come.
     ItsTurn,
     /// The one before it is done with the GPU.
@@ -24,6 +26,12 @@ pub enum Reason {
     WithItsGang { gang: String },
     /// What it wants does not fit into the memory that is left.
     MemoryFull { gpu: GpuIndex, wanted: Option<Bytes>, free: Option<Bytes> },
+    /// It wants more than the GPU has; it is let through to be told so by the driver.
+    NeverFits { gpu: GpuIndex, wanted: Bytes, total: Bytes },
+    /// Nobody will give back the memory it waits for; it is let through, to fail.
+    NobodyYields { gpu: GpuIndex, wanted: Bytes, waited: Duration },
+    /// Its memory is moved to the host to make room for another.
+    MakesRoom { gpu: GpuIndex, who: String },
     /// There is room for it now.
     MemoryFits { gpu: GpuIndex },
     /// The GPU's cores are busy.
@@ -38,6 +46,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::OtherComputes { gpu, who } => write!(f, "`{who}` computes on GPU {gpu}"),
+            Reason::OtherIsFirst { gpu, who } => write!(f, "`{who}` is first in line for GPU {gpu}"),
             Reason::ItsTurn => f.write_str("it is its turn"),
             Reason::OtherIsDone { who } => write!(f, "`{who}` is done with the GPU"),
             Reason::QuantumOver { after } => write!(f, "it computed for {:.1} s and others wait", after.as_secs_f64()),
@@ -49,6 +58,15 @@ impl fmt::Display for Reason {
                 write!(f, "it wants {wanted} and GPU {gpu} has {free} left")
             }
             Reason::MemoryFull { gpu, .. } => write!(f, "the memory of GPU {gpu} is full"),
+            Reason::NeverFits { gpu, wanted, total } => {
+                write!(f, "it wants {wanted} and GPU {gpu} has {total} in all: let through to fail")
+            }
+            Reason::NobodyYields { gpu, wanted, waited } => write!(
+                f,
+                "it waited {:.1} s for {wanted} that nobody on GPU {gpu} gives back: let through to fail",
+                waited.as_secs_f64()
+            ),
+            Reason::MakesRoom { gpu, who } => write!(f, "it makes room for `{who}` on GPU {gpu}"),
             Reason::MemoryFits { gpu } => write!(f, "GPU {gpu} has room for it now"),
             Reason::CoreBusy { gpu, core } => write!(f, "GPU {gpu} is {core} busy"),
             Reason::CoreFree { gpu, core } => write!(f, "GPU {gpu} is only {core} busy"),

@@ -93,3 +93,16 @@ pub struct Past {
     /// Share of its stay in which it computed, 0 to 1.
     pub duty: f64,
 }
+
+impl Gpu {
+    /// Memory nobody has taken; `None` where the driver does not tell.
+    pub fn memory_free(&self) -> Option<Bytes> {
+        Some(Bytes(self.memory_total?.0.saturating_sub(self.memory_used?.0)))
+    }
+}
+
+impl View {
+    pub fn gpu(&self, index: GpuIndex) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+}

@@ -1,0 +1,118 @@
+//! berth's own policy: fair by owner, then first come, first served; only computing is exclusive.
+//!
+//! Two tenants that compute at once lose to each other; a tenant that makes its context, allocates, copies or cleans up
+//! loses nothing to one that computes. So a tenant is held as late as possible, at its launch, and the next one is
+//! released as soon as something shows that the GPU is free, not when the one before has left.
+//!
+//! *Contention* is between tenants that share a GPU and are not light. What is light is learned ([`book`]): bursts so short
+//! that making someone wait for one costs more than sharing, and little of them. Light tenants take no part.
+//!
+//! *The turn* ([`turn`]): of the rest one at a time per GPU runs freely, all others are gated. Gated is not held: they
+//! run on, and stop only if they launch. The turn goes to whoever stands at a launch as soon as the one that has it is quiet;
+//! if nobody does, it is given in advance to one that is still loading, who then never stops at all. A tenant whose first
+//! burst has not come back yet is waited for; if that comes back within [`FifoSettings::small_burst`] it is light, and the turn is free.
+//! So tenants that are light and have no past wait at most for that long, once; heavy ones that start at the same moment
+//! never slip through together.
+//!
+//! *Units* ([`unit`]): a tenant moves on all its GPUs or none, and with its gang. One order over all units of the host
+//! ([`order`]), and whoever waits too long keeps its GPUs from later ones: crossed wishes cannot block each other.
+//!
+//! *Memory* ([`memory`]): a tenant at an allocation that does not fit waits, in order of arrival; where all wait for each
+//! other, one is parked or let through to fail. *Means* ([`means`]): the gate if there is one, else lock or freeze, and those
+//! only where they cannot hit the making of a context or a teardown.
+
+mod book;
+mod means;
+mod memory;
+mod order;
+mod queue;
+mod turn;
+mod unit;
+
+use std::collections::BTreeMap;
+
+use berth_model::{Mono, TenantKey};
+
+use crate::settings::FifoSettings;
+use crate::view::{Stand, Tenant, View};
+use crate::{Action, Decision, Policy, Reason, Verdict};
+use book::Book;
+use turn::Turns;
+use unit::{Unit, units};
+
+#[derive(Debug)]
+pub struct Fifo {
+    settings: FifoSettings,
+    book: Book,
+    turns: Turns,
+}
+
+/// Where a tenant should be, and why.
+#[derive(Debug, Clone, PartialEq)]
+enum Wish {
+    Free(Reason),
+    Hold(berth_model::hold::Means, Reason),
+    /// As it is.
+    Keep,
+}
+
+impl Fifo {
+    pub fn new(settings: FifoSettings) -> Self {
+        Self { settings, book: Book::default(), turns: Turns::default() }
+    }
+
+    /// What is wished for each tenant, by memory first and then by turn.
+    fn wishes<'a>(&mut self, view: &'a View, units: &[Unit<'a>], now: Mono) -> BTreeMap<&'a TenantKey, Wish> {
+        let mut wishes = memory::wishes(view, &mut self.book, &self.settings, now);
+        for unit in units.iter().filter(|unit| unit.is_movable) {
+            let freedom = self.turns.freedom(unit, units);
+            for tenant in &unit.members {
+                let wish = match &freedom {
+                    Ok(reason) => Wish::Free(reason.clone()),
+                    Err(reason) => means::hold(tenant, &self.book, &self.settings)
+                        .map_or(Wish::Free(Reason::NoContention), |means| Wish::Hold(means, reason.clone())),
+                };
+                wishes.entry(&tenant.key).or_insert(wish);
+            }
+        }
+        wishes
+    }
+
+    fn decision(&mut self, tenant: &Tenant, wish: &Wish, now: Mono) -> Option<Decision> {
+        let (action, reason) = match (wish, tenant.stand) {
+            (_, Stand::Moving { .. } | Stand::ByPerson) => return None,
+            (Wish::Free(reason), Stand::Gated { .. } | Stand::Held { .. }) => (Action::Release, reason),
+            (Wish::Hold(means, reason), Stand::Free) => (Action::Hold(*means), reason),
+            (Wish::Hold(means @ berth_model::hold::Means::Park, reason), Stand::Gated { .. } | Stand::Held { .. }) => {
+                (Action::Hold(*means), reason)
+            }
+            _ => return None,
+        };
+        let is_allowed = self.book.note(&tenant.key, action, &self.settings, now);
+        is_allowed.then(|| Decision { tenant: tenant.key.clone(), action, reason: reason.clone() })
+    }
+}
+
+impl Policy for Fifo {
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+
+    fn decide(&mut self, view: &View, now: Mono) -> Verdict {
+        self.book.learn(view, &self.settings, now);
+        let mut units = units(view, &self.book, &self.settings, now);
+        order::sort(&mut units, &self.book);
+        self.turns.update(&units, &mut self.book, &self.settings, now);
+        let wishes = self.wishes(view, &units, now);
+        let mut decisions = Vec::new();
+        for tenant in order::by_arrival(view) {
+            let wish = wishes.get(&tenant.key).filter(|_| !tenant.means.is_empty());
+            decisions.extend(wish.and_then(|wish| self.decision(tenant, wish, now)));
+        }
+        let queue = queue::queue(view, &units, &self.turns, &self.book, &self.settings, now);
+        let again_at = self.turns.again_at(&units, &self.book, &self.settings, now);
+        let again_at = again_at.into_iter().chain(memory::again_at(view, &self.settings, now));
+        let again_at = again_at.chain(self.book.again_at(now)).filter(|at| *at > now).min();
+        Verdict { decisions, queue, again_at }
+    }
+}

@@ -1,0 +1,307 @@
+//! What is learned about tenants and owners from one view to the next: bursts, shares, how often they were held.
+//!
+//! Time is shared out: while *k* tenants compute on a GPU each is counted with a *k*-th. So a tenant does not look heavy
+//! because its neighbours are, and an owner is not charged for being in a crowd.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use berth_model::{Bytes, GpuIndex, Mono, Percent, TenantKey};
+
+use crate::Action;
+use crate::settings::FifoSettings;
+use crate::view::{Activity, Past, Tenant, View};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    records: BTreeMap<TenantKey, Record>,
+    /// GPU time used by each owner, in seconds, the older the less.
+    owners: BTreeMap<Option<String>, f64>,
+    at: Option<Mono>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    burst: Option<Burst>,
+    bursts: u32,
+    /// GPU time of its usual burst, in seconds.
+    usual_burst: f64,
+    /// Time between its bursts, in seconds; `None` until there were two.
+    usual_gap: Option<f64>,
+    quiet_since: Option<Mono>,
+    /// Share of a GPU it has used of late, 0 to 1.
+    share: f64,
+    /// Its share was above the limit and has not fallen far below it yet.
+    is_steady: bool,
+    /// Share it is taken to have from the last view on.
+    rate: f64,
+    owner: Option<String>,
+    gpus: usize,
+    /// GPU time of its whole stay, in seconds.
+    pub used: f64,
+    /// When it last gave up a turn.
+    pub served: Option<Mono>,
+    pub promise: Option<Promise>,
+    /// GPU memory it had when it was told to park.
+    pub parked: Option<Bytes>,
+    last_action: Option<Action>,
+    holds: VecDeque<Mono>,
+    /// Not held again before then: it has had its holds of this second.
+    spared_until: Option<Mono>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    since: Mono,
+    used: f64,
+}
+
+/// Memory that someone was released for and may not have taken yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    pub bytes: Bytes,
+    /// What it had before.
+    pub had: Bytes,
+    pub at: Mono,
+}
+
+/// How much a tenant matters to others on its GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    Light,
+    /// It has not shown yet what it is.
+    Unknown,
+    Heavy,
+}
+
+// === impl Book ===
+
+impl Book {
+    pub fn get(&self, key: &TenantKey) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    pub fn record(&mut self, key: &TenantKey) -> &mut Record {
+        self.records.entry(key.clone()).or_default()
+    }
+
+    /// GPU seconds an owner has used of late.
+    pub fn used_by(&self, owner: Option<&str>) -> f64 {
+        self.owners.get(&owner.map(str::to_owned)).copied().unwrap_or(0.0)
+    }
+
+    /// Takes in what the time since the last view and this view tell.
+    pub fn learn(&mut self, view: &View, settings: &FifoSettings, now: Mono) {
+        self.pass_time(settings, now);
+        let present: BTreeSet<&TenantKey> = view.tenants.iter().map(|tenant| &tenant.key).collect();
+        self.records.retain(|key, _| present.contains(key));
+        let computing = Computing::of(view, settings, now);
+        for tenant in &view.tenants {
+            let rate = computing.rate(tenant, view);
+            let record = self.record(&tenant.key);
+            record.owner.clone_from(&tenant.owner);
+            record.gpus = tenant.gpus.len().max(1);
+            record.see(computing.since(tenant), tenant);
+            record.rate = rate;
+        }
+    }
+
+    fn pass_time(&mut self, settings: &FifoSettings, now: Mono) {
+        let passed = self.at.map_or(0.0, |at| now.since(at).as_secs_f64());
+        self.at = Some(self.at.map_or(now, |at| at.max(now)));
+        if passed == 0.0 {
+            return;
+        }
+        let fading = 0.5_f64.powf(passed / settings.fair_half_life.get().as_secs_f64().max(f64::MIN_POSITIVE));
+        self.owners.values_mut().for_each(|used| *used *= fading);
+        self.owners.retain(|_, used| *used > 1e-6);
+        for record in self.records.values_mut() {
+            let used = record.pass_time(passed, settings);
+            if used > 0.0 {
+                *self.owners.entry(record.owner.clone()).or_default() += used;
+            }
+        }
+    }
+
+    /// Whether an action may be taken: holds are bounded per second, releases follow holds. An action that repeats
+    /// the last one is the same action.
+    pub fn note(&mut self, key: &TenantKey, action: Action, settings: &FifoSettings, now: Mono) -> bool {
+        let record = self.record(key);
+        record.holds.retain(|at| now.since(*at) < SECOND);
+        if record.last_action == Some(action) {
+            return true;
+        }
+        if let Action::Hold(_) = action {
+            if record.holds.len() >= settings.holds_per_second as usize {
+                record.spared_until = record.holds.front().map(|first| *first + SECOND);
+                return false;
+            }
+            record.holds.push_back(now);
+        }
+        record.last_action = Some(action);
+        true
+    }
+
+    /// When someone may be held again who was spared.
+    pub fn again_at(&self, now: Mono) -> Option<Mono> {
+        self.records.values().filter_map(|record| record.spared_until).filter(|at| *at > now).min()
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Counts the time since the last view; returns the GPU time it used.
+    fn pass_time(&mut self, passed: f64, settings: &FifoSettings) -> f64 {
+        let used = passed * self.rate;
+        self.used += used;
+        if let Some(burst) = &mut self.burst {
+            burst.used += used;
+        }
+        let old = (-passed / settings.use_window.get().as_secs_f64().max(f64::MIN_POSITIVE)).exp();
+        self.share = self.share * old + self.rate * (1.0 - old);
+        let limit = fraction(settings.light_use);
+        self.is_steady = self.share > if self.is_steady { limit / 2.0 } else { limit };
+        #[expect(clippy::cast_precision_loss, reason = "a host has few GPUs")]
+        let gpus = self.gpus as f64;
+        used * gpus
+    }
+
+    fn see(&mut self, busy_since: Option<Mono>, tenant: &Tenant) {
+        match (self.burst, busy_since) {
+            (None, Some(since)) => self.begin(since),
+            (Some(burst), Some(since)) if since > burst.since => {
+                self.end(burst.used);
+                self.begin(since);
+            }
+            (Some(burst), None) => self.end(burst.used),
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        if let Activity::Quiet { since } = tenant.activity {
+            self.rest(since);
+        }
+    }
+
+    fn begin(&mut self, since: Mono) {
+        if let Some(quiet) = self.quiet_since.take() {
+            let gap = since.since(quiet).as_secs_f64();
+            self.usual_gap = Some(self.usual_gap.map_or(gap, |usual| (usual + gap) / 2.0));
+        }
+        self.burst = Some(Burst { since, used: 0.0 });
+    }
+
+    fn end(&mut self, used: f64) {
+        self.usual_burst = if self.bursts == 0 { used } else { (self.usual_burst + used) / 2.0 };
+        self.bursts = self.bursts.saturating_add(1);
+        self.burst = None;
+    }
+
+    /// It is quiet. If it was so before, a burst has come and gone unseen in between, and was no longer than that.
+    fn rest(&mut self, since: Mono) {
+        if let Some(before) = self.quiet_since.filter(|before| *before < since) {
+            self.end(since.since(before).as_secs_f64().min(self.usual_burst));
+        } else if self.bursts == 0 {
+            self.bursts = 1;
+        }
+        self.quiet_since = Some(since);
+    }
+
+    /// How heavy it is: by what it does now, by what it has done, by what its like did before.
+    pub fn weight(&self, past: Option<&Past>, settings: &FifoSettings) -> Weight {
+        let small = settings.small_burst.get().as_secs_f64();
+        let was_light =
+            past.is_some_and(|past| past.duty <= fraction(settings.light_use) || past.active_seconds <= small);
+        let is_long = self.burst.is_some_and(|burst| burst.used > small);
+        if self.is_steady {
+            return Weight::Heavy;
+        }
+        match (self.bursts, past) {
+            (0, Some(_)) if was_light => Weight::Light,
+            (0, Some(_)) => Weight::Heavy,
+            (0, None) if is_long => Weight::Heavy,
+            (0, None) => Weight::Unknown,
+            (1 | 2, _) if is_long && !was_light => Weight::Heavy,
+            _ if self.usual_burst > small && !was_light => Weight::Heavy,
+            _ => Weight::Light,
+        }
+    }
+
+    /// How long after a burst it is worth waiting for the next: not at all, unless it is known to come very soon.
+    pub fn linger(&self, settings: &FifoSettings) -> Duration {
+        let linger = settings.linger.get();
+        let goes_on = self.bursts >= 3 && self.usual_gap.is_some_and(|gap| gap <= linger.as_secs_f64());
+        if goes_on { linger } else { Duration::ZERO }
+    }
+
+    pub fn has_launched(&self) -> bool {
+        self.bursts > 0 || self.burst.is_some()
+    }
+}
+
+// === who computes ===
+
+/// Who computes in a view, and since when.
+pub(super) struct Computing<'a> {
+    since: BTreeMap<&'a TenantKey, Mono>,
+    on: BTreeMap<GpuIndex, u32>,
+}
+
+impl<'a> Computing<'a> {
+    pub fn of(view: &'a View, settings: &FifoSettings, now: Mono) -> Self {
+        let mut found = Self { since: BTreeMap::new(), on: BTreeMap::new() };
+        for tenant in &view.tenants {
+            if let Some(since) = computes_since(tenant, view, settings, now) {
+                found.since.insert(&tenant.key, since);
+                tenant.gpus.iter().for_each(|gpu| *found.on.entry(*gpu).or_default() += 1);
+            }
+        }
+        found
+    }
+
+    pub fn since(&self, tenant: &Tenant) -> Option<Mono> {
+        self.since.get(&tenant.key).copied()
+    }
+
+    /// The share of a GPU a tenant is taken to have.
+    fn rate(&self, tenant: &Tenant, view: &View) -> f64 {
+        if self.since(tenant).is_none() {
+            return 0.0;
+        }
+        if tenant.activity == Activity::Unseen {
+            let core = tenant.core.or_else(|| busiest_core(tenant, view));
+            return core.map_or(1.0, fraction);
+        }
+        let crowd = tenant.gpus.iter().filter_map(|gpu| self.on.get(gpu)).max();
+        1.0 / f64::from(crowd.copied().unwrap_or(1).max(1))
+    }
+}
+
+/// Since when a tenant computes, by the best evidence. The driver's averages are old: they decide only where they have
+/// had the time to notice, or where nothing else is known.
+fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> Option<Mono> {
+    let core = tenant.core.or_else(|| busiest_core(tenant, view));
+    match tenant.activity {
+        Activity::Computing { since } => {
+            let is_told = now.since(since) > settings.stale.get();
+            let is_idle = is_told && core.is_some_and(|core| core <= settings.idle_use);
+            (!is_idle).then_some(since)
+        }
+        // Its own share only: the GPU's says nothing about whose it is.
+        Activity::Quiet { since } => {
+            let is_told = now.since(since) > settings.stale.get();
+            (is_told && tenant.core.is_some_and(|core| core > settings.light_use)).then_some(since)
+        }
+        Activity::Unseen => core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived),
+        Activity::Loading | Activity::AtLaunch { .. } | Activity::AtAllocation { .. } => None,
+    }
+}
+
+fn busiest_core(tenant: &Tenant, view: &View) -> Option<Percent> {
+    tenant.gpus.iter().filter_map(|index| view.gpu(*index)?.core).max()
+}
+
+pub(super) fn fraction(percent: Percent) -> f64 {
+    f64::from(percent.get()) / 100.0
+}

@@ -1,0 +1,32 @@
+//! The one order of a host: owners who have used least come first, then those who have waited longest since their last
+//! turn, then the first to arrive.
+
+use std::cmp::Ordering;
+
+use berth_model::Mono;
+
+use super::book::Book;
+use super::unit::Unit;
+use crate::view::{Tenant, View};
+
+pub(super) fn sort(units: &mut [Unit<'_>], book: &Book) {
+    units.sort_by(|one, other| compare(one, other, book));
+}
+
+fn compare(one: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Ordering {
+    book.used_by(one.owner)
+        .total_cmp(&book.used_by(other.owner))
+        .then_with(|| served(one, book).cmp(&served(other, book)))
+        .then_with(|| (one.arrived, &one.name).cmp(&(other.arrived, &other.name)))
+}
+
+/// `None`, not served yet, is before all others.
+fn served(unit: &Unit<'_>, book: &Book) -> Option<Mono> {
+    unit.members.iter().filter_map(|tenant| book.get(&tenant.key)?.served).max()
+}
+
+pub(super) fn by_arrival(view: &View) -> Vec<&Tenant> {
+    let mut tenants: Vec<&Tenant> = view.tenants.iter().collect();
+    tenants.sort_by_key(|tenant| (tenant.arrived, &tenant.key));
+    tenants
+}

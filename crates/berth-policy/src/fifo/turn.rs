@@ -1,0 +1,272 @@
+//! Whose turn it is.
+//!
+//! Of the units that contend for a GPU one at a time has the turn there and runs freely. It keeps the turn as long as nobody wants
+//! it; it yields to a unit that stands at a launch as soon as it is quiet, and at its next launch once its quantum is over.
+//! A unit has the turn on all its GPUs or on none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use berth_model::{GpuIndex, Mono};
+
+use super::book::Book;
+use super::unit::{Unit, UnitName};
+use crate::Reason;
+use crate::settings::FifoSettings;
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turns: BTreeMap<UnitName, Turn>,
+    /// Behind whom a unit was standing when last asked; by name, since that one may be gone by now.
+    behind: BTreeMap<UnitName, String>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// When it was given or, once it computes, since when it does.
+    since: Mono,
+    reason: Reason,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Given to one that is not at a launch yet: whoever is may take it.
+    InAdvance,
+    /// Released, and not seen computing yet.
+    Given,
+    /// Has computed since.
+    Taken,
+    /// Its quantum is over: it is gated again, and what it has submitted runs on.
+    Over { at: Mono },
+}
+
+/// One look at the units, to change the turns by.
+struct Round<'r, 'a> {
+    units: &'r [Unit<'a>],
+    settings: &'r FifoSettings,
+    now: Mono,
+}
+
+impl Turns {
+    /// Moves the turns on. `units` are in the order of the host.
+    pub fn update(&mut self, units: &[Unit<'_>], book: &mut Book, settings: &FifoSettings, now: Mono) {
+        let round = Round { units, settings, now };
+        self.turns.retain(|name, _| units.iter().any(|unit| unit.contends() && unit.name == *name));
+        self.follow(&round, book);
+        self.give_to_busy(&round, book);
+        let reserved = self.give_to_standing(&round, book);
+        self.give_in_advance(&round, book, &reserved);
+        self.behind = round
+            .standing()
+            .filter(|unit| !self.turns.contains_key(&unit.name))
+            .filter_map(|unit| Some((unit.name.clone(), self.blocker(unit, &round, book)?.title())))
+            .collect();
+    }
+
+    /// Why a unit runs freely, or why it may not.
+    pub fn freedom(&self, unit: &Unit<'_>, units: &[Unit<'_>]) -> Result<Reason, Reason> {
+        let turn = self.turns.get(&unit.name);
+        match turn {
+            _ if !unit.contends() => Ok(Reason::NoContention),
+            Some(Turn { stage: Stage::Over { at }, since, .. }) => Err(Reason::QuantumOver { after: at.since(*since) }),
+            Some(turn) => Ok(turn.reason.clone()),
+            None => self.rival(unit, units).map_or(Ok(Reason::NoContention), Err),
+        }
+    }
+
+    /// The unit for which another waits, of those that have the turn or compute.
+    pub fn ahead_of<'r, 'a>(&self, unit: &Unit<'_>, units: &'r [Unit<'a>]) -> Option<&'r Unit<'a>> {
+        let rivals = || units.iter().filter(|other| other.contends() && unit.meets(other).is_some());
+        let holds = |other: &&Unit<'_>| self.turns.contains_key(&other.name);
+        rivals()
+            .find(|other| holds(other) && other.busy_since.is_some())
+            .or_else(|| rivals().find(|other| other.busy_since.is_some()))
+            .or_else(|| rivals().find(holds))
+            .or_else(|| rivals().find(|other| other.standing_since.is_some()))
+    }
+
+    pub fn has_turn(&self, unit: &Unit<'_>) -> bool {
+        self.turns.contains_key(&unit.name)
+    }
+
+    pub fn again_at(&self, units: &[Unit<'_>], book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
+        let round = Round { units, settings, now };
+        let waits = |unit: &&Unit<'_>| !self.turns.contains_key(&unit.name);
+        let bounds = round
+            .standing()
+            .filter(waits)
+            .filter_map(|unit| Some(unit.standing_since? + round.longest_wait(self.blocker(unit, &round, book))));
+        let stages = units.iter().filter_map(|unit| {
+            let turn = self.turns.get(&unit.name)?;
+            Some(match turn.stage {
+                Stage::InAdvance | Stage::Taken if unit.busy_since.is_none() => {
+                    unit.quiet_since? + linger(unit, book, settings)
+                }
+                Stage::InAdvance | Stage::Taken => turn.since + settings.quantum.get(),
+                Stage::Given => turn.since + settings.settle.get(),
+                Stage::Over { at } => at + settings.settle.get(),
+            })
+        });
+        let idle = units.iter().filter_map(|unit| Some(unit.quiet_since? + settings.idle.get()));
+        bounds.chain(stages).chain(idle).filter(|at| *at > now).collect()
+    }
+}
+
+impl Turns {
+    /// What those that have the turn have done with it.
+    fn follow(&mut self, round: &Round<'_, '_>, book: &mut Book) {
+        for unit in round.units {
+            let is_wanted =
+                round.standing().any(|other| other.meets(unit).is_some() && !self.turns.contains_key(&other.name));
+            let Some(turn) = self.turns.get_mut(&unit.name) else { continue };
+            if unit.busy_since.is_some() && matches!(turn.stage, Stage::InAdvance | Stage::Given) {
+                (turn.stage, turn.since) = (Stage::Taken, round.now);
+            }
+            let had_its_time = round.now.since(turn.since) >= round.settings.quantum.get();
+            match turn.stage {
+                Stage::Taken if is_wanted && had_its_time && unit.is_movable => {
+                    turn.stage = Stage::Over { at: round.now }
+                }
+                Stage::Over { .. } if !is_wanted => turn.stage = Stage::Taken,
+                Stage::Over { .. } if unit.busy_since.is_none() && unit.standing_since.is_some() => {
+                    self.take_from(unit, round.now, book);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Who computes has the turn, given or not, unless another one computes too and has it.
+    fn give_to_busy(&mut self, round: &Round<'_, '_>, book: &mut Book) {
+        let mut busy: Vec<&Unit<'_>> = round.contenders().filter(|unit| unit.busy_since.is_some()).collect();
+        busy.sort_by_key(|unit| unit.busy_since);
+        for unit in busy {
+            let holders = self.holders(unit, round);
+            if self.turns.contains_key(&unit.name) || holders.iter().any(|holder| holder.busy_since.is_some()) {
+                continue;
+            }
+            holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
+            self.give(unit, Stage::Taken, Reason::ItsTurn, round.now);
+        }
+    }
+
+    /// In order, to those who stand at a launch. Returns the GPUs that are kept for those who could not have it.
+    fn give_to_standing(&mut self, round: &Round<'_, '_>, book: &mut Book) -> BTreeSet<GpuIndex> {
+        let mut reserved = BTreeSet::new();
+        for unit in round.standing() {
+            let Some(since) = unit.standing_since.filter(|_| !self.turns.contains_key(&unit.name)) else { continue };
+            let waited = round.now.since(since);
+            let blocker = self.blocker(unit, round, book);
+            if waited >= round.longest_wait(blocker) {
+                self.give(unit, Stage::Given, Reason::WaitedLongest { waited }, round.now);
+            } else if blocker.is_none() && reserved.is_disjoint(&unit.gpus) {
+                let holders = self.holders(unit, round);
+                let before =
+                    holders.first().map(|holder| holder.title()).or_else(|| self.behind.get(&unit.name).cloned());
+                holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
+                let reason = before.map_or(Reason::ItsTurn, |who| Reason::OtherIsDone { who });
+                self.give(unit, Stage::Given, reason, round.now);
+            } else if waited >= round.settings.quantum.get() {
+                reserved.extend(unit.gpus.iter().copied());
+            }
+        }
+        reserved
+    }
+
+    /// To one that is still loading, where nobody computes or stands at a launch: it need not stop at its own. Failing
+    /// that, to one that is quiet.
+    fn give_in_advance(&mut self, round: &Round<'_, '_>, book: &mut Book, reserved: &BTreeSet<GpuIndex>) {
+        let is_still = |unit: &&Unit<'_>| unit.busy_since.is_none() && unit.standing_since.is_none();
+        let (loading, other): (Vec<_>, Vec<_>) = round.contenders().filter(is_still).partition(|unit| unit.is_loading);
+        for unit in loading.iter().chain(other.iter().filter(|unit| unit.quiet_since.is_some())) {
+            let mut rivals = round.contenders().filter(|other| other.meets(unit).is_some());
+            let is_wanted = rivals.any(|other| other.busy_since.is_some() || other.standing_since.is_some());
+            let holders = self.holders(unit, round);
+            let gives_way = |holder: &&Unit<'_>| unit.is_loading && round.is_idle(holder);
+            if self.turns.contains_key(&unit.name)
+                || is_wanted
+                || !reserved.is_disjoint(&unit.gpus)
+                || !holders.iter().all(gives_way)
+            {
+                continue;
+            }
+            holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
+            let is_alone = !round.contenders().any(|other| other.meets(unit).is_some());
+            let reason = if is_alone { Reason::NoContention } else { Reason::ItsTurn };
+            self.give(unit, Stage::InAdvance, reason, round.now);
+        }
+    }
+
+    fn give(&mut self, unit: &Unit<'_>, stage: Stage, reason: Reason, now: Mono) {
+        self.turns.insert(unit.name.clone(), Turn { since: now, reason, stage });
+    }
+
+    fn take_from(&mut self, unit: &Unit<'_>, now: Mono, book: &mut Book) {
+        self.turns.remove(&unit.name);
+        unit.members.iter().for_each(|tenant| book.record(&tenant.key).served = Some(now));
+    }
+
+    /// Rivals of a unit that have the turn.
+    fn holders<'r, 'a>(&self, unit: &Unit<'_>, round: &Round<'r, 'a>) -> Vec<&'r Unit<'a>> {
+        let rivals = round.contenders().filter(|other| other.meets(unit).is_some());
+        rivals.filter(|other| self.turns.contains_key(&other.name)).collect()
+    }
+
+    /// The first rival that keeps a unit from having the turn now.
+    fn blocker<'r, 'a>(&self, unit: &Unit<'_>, round: &Round<'r, 'a>, book: &Book) -> Option<&'r Unit<'a>> {
+        round.contenders().filter(|other| other.meets(unit).is_some()).find(|other| match self.turns.get(&other.name) {
+            Some(turn) => !yields(turn, other, round, book),
+            None => other.busy_since.is_some(),
+        })
+    }
+
+    fn rival(&self, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Reason> {
+        let other = self.ahead_of(unit, units)?;
+        let (gpu, who) = (unit.meets(other)?, other.title());
+        Some(match other.busy_since {
+            Some(_) => Reason::OtherComputes { gpu, who },
+            None => Reason::OtherIsFirst { gpu, who },
+        })
+    }
+}
+
+/// Whether a unit that has the turn leaves it to one that stands at a launch.
+fn yields(turn: &Turn, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> bool {
+    let settled = |since: Mono| round.now.since(since) >= round.settings.settle.get();
+    match (turn.stage, unit.busy_since) {
+        // Part of a gang stands and the rest waits for that part on the GPU: it will not come to rest by itself.
+        (Stage::Over { at }, Some(_)) => unit.standing_since.is_some() && settled(at),
+        (_, Some(_)) => false,
+        (Stage::InAdvance, None) => true,
+        (Stage::Given, None) => settled(turn.since),
+        (Stage::Taken | Stage::Over { .. }, None) => {
+            unit.quiet_since.is_none_or(|quiet| round.now >= quiet + linger(unit, book, round.settings))
+        }
+    }
+}
+
+fn linger(unit: &Unit<'_>, book: &Book, settings: &FifoSettings) -> Duration {
+    let each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
+    each.map(|record| record.linger(settings)).max().unwrap_or_default()
+}
+
+impl<'r, 'a> Round<'r, 'a> {
+    fn contenders(&self) -> impl Iterator<Item = &'r Unit<'a>> + use<'r, 'a> {
+        self.units.iter().filter(|unit| unit.contends())
+    }
+
+    fn standing(&self) -> impl Iterator<Item = &'r Unit<'a>> + use<'r, 'a> {
+        self.contenders().filter(|unit| unit.standing_since.is_some())
+    }
+
+    fn is_idle(&self, unit: &Unit<'_>) -> bool {
+        unit.quiet_since.is_some_and(|quiet| self.now.since(quiet) >= self.settings.idle.get())
+    }
+
+    /// Who cannot be made to stop is waited for no longer than a quantum.
+    fn longest_wait(&self, blocker: Option<&Unit<'_>>) -> Duration {
+        let (wait, quantum) = (self.settings.longest_wait.get(), self.settings.quantum.get());
+        if blocker.is_some_and(|unit| !unit.is_movable) { wait.min(quantum) } else { wait }
+    }
+}

@@ -1,0 +1,214 @@
+//! Algorithm 2 of the contention management paper: the first task runs, later ones are paused at first sight, and one at
+//! a time is let go while the cores have room.
+//!
+//! It is here so that the paper's figures can be reproduced; on a modern GPU it loses to doing nothing, because what it
+//! pauses at first sight is the making of the context. Taken literally it has holes. Repairs:
+//!
+//! 1. Order is the time of arrival, not the process id.
+//! 2. The loop that releases ends when nobody is held.
+//! 3. The number of running tasks falls when one ends. When none is left, the next is released whatever the driver's
+//!    average says, since that still speaks of the one that has gone.
+//! 4. After the memory rule has paused a task, nobody is released until memory use has fallen to the threshold.
+//!    Memory *above* the threshold fires it, as in the pseudo-code; the prose says at or above.
+//! 5. One release per turn, a turn being what one query and one pause took in the paper; an end of a task releases one more.
+//! 6. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
+//! 7. Nobody is paused for longer than a bound. The paper has none; the default is longer than any of its runs.
+//!
+//! It knows no owners, gangs, bursts or declared needs, and uses no means but the freeze.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_model::hold::Means;
+use berth_model::{GpuIndex, Mono, Percent, TenantKey};
+
+use crate::settings::PaperSettings;
+use crate::view::{Gpu, Stand, Tenant, View};
+use crate::{Action, Decision, Policy, Reason, Verdict, Waiting};
+
+#[derive(Debug)]
+pub struct Paper {
+    settings: PaperSettings,
+    /// Tasks that were let run and have not ended, and why they were.
+    running: BTreeMap<TenantKey, Reason>,
+    released: Option<LastRelease>,
+    /// GPUs whose memory rule has fired.
+    full: BTreeSet<GpuIndex>,
+    /// Releases that ends of tasks allow beyond the one of each turn.
+    owed: usize,
+}
+
+/// The release that the turn is counted from, and that the memory rule judges.
+#[derive(Debug)]
+struct LastRelease {
+    tenant: TenantKey,
+    at: Mono,
+}
+
+impl Paper {
+    pub fn new(settings: PaperSettings) -> Self {
+        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new(), owed: 0 }
+    }
+
+    /// Tasks that ended are forgotten; each lets one more go.
+    fn bury(&mut self, tasks: &[&Tenant]) {
+        let before = self.running.len();
+        self.running.retain(|key, _| tasks.iter().any(|task| task.key == *key));
+        self.owed += before - self.running.len();
+    }
+
+    /// The memory rule: the one just released goes back if it filled a GPU that others run on.
+    fn judge_last_release(&mut self, view: &View, tasks: &[&Tenant]) {
+        let limit = self.settings.memory;
+        self.full.retain(|index| view.gpu(*index).is_some_and(|gpu| memory_above(gpu, limit)));
+        let Some(last) = &self.released else { return };
+        let is_last = |task: &&&Tenant| task.key == last.tenant && self.running.contains_key(&task.key);
+        let Some(task) = tasks.iter().find(is_last) else { return };
+        let over = task.gpus.iter().find(|index| view.gpu(**index).is_some_and(|gpu| memory_above(gpu, limit)));
+        if let Some(over) = over
+            && is_pausable(task)
+            && self.before(task, tasks).is_some()
+        {
+            self.full.insert(*over);
+            self.running.remove(&task.key);
+        }
+    }
+
+    /// Why the first in line may go now; `None` if it may not.
+    fn admits(&mut self, view: &View, now: Mono, first: &Tenant, tasks: &[&Tenant]) -> Option<Reason> {
+        let waited = held_since(first).map(|since| now.since(since));
+        if let Some(waited) = waited.filter(|waited| *waited >= self.settings.longest_wait.get()) {
+            return Some(Reason::WaitedLongest { waited });
+        }
+        if self.before(first, tasks).is_none() {
+            return Some(Reason::ItsTurn);
+        }
+        if first.gpus.iter().any(|index| self.full.contains(index)) {
+            return None;
+        }
+        if self.owed > 0 {
+            self.owed -= 1;
+            return Some(Reason::ItsTurn);
+        }
+        let turn_is_over = self.released.as_ref().is_none_or(|last| now.since(last.at) >= self.settings.turn.get());
+        let (gpu, core) = busiest(view, first).and_then(|gpu| Some((gpu.index, gpu.core?)))?;
+        (turn_is_over && core < self.settings.core).then_some(Reason::CoreFree { gpu, core })
+    }
+
+    fn let_go(&mut self, task: &Tenant, now: Mono, reason: Reason) {
+        self.running.insert(task.key.clone(), reason);
+        self.released = Some(LastRelease { tenant: task.key.clone(), at: now });
+    }
+
+    /// Those that wait or are about to, first come first.
+    fn line<'a>(&self, tasks: &[&'a Tenant]) -> Vec<&'a Tenant> {
+        let waits =
+            |task: &&&Tenant| !self.running.contains_key(&task.key) && !matches!(task.stand, Stand::Moving { .. });
+        tasks.iter().filter(waits).copied().collect()
+    }
+
+    /// The running task it waits behind.
+    fn before<'a>(&self, task: &Tenant, tasks: &[&'a Tenant]) -> Option<&'a Tenant> {
+        let runs = |other: &&&Tenant| self.running.contains_key(&other.key) && other.key != task.key;
+        tasks.iter().filter(runs).copied().find(|other| !other.gpus.is_disjoint(&task.gpus))
+    }
+
+    fn why_paused(&self, view: &View, task: &Tenant, tasks: &[&Tenant]) -> Reason {
+        if let Some(full) = task.gpus.iter().find(|index| self.full.contains(index)) {
+            let free = view.gpu(*full).and_then(Gpu::memory_free);
+            return Reason::MemoryFull { gpu: *full, wanted: None, free };
+        }
+        if let Some(gpu) = busiest(view, task)
+            && let Some(core) = gpu.core.filter(|core| *core >= self.settings.core)
+        {
+            return Reason::CoreBusy { gpu: gpu.index, core };
+        }
+        self.before(task, tasks).map_or(Reason::NoContention, |other| {
+            let gpu = other.gpus.intersection(&task.gpus).next().copied().unwrap_or(GpuIndex(0));
+            Reason::OtherIsFirst { gpu, who: other.name.clone() }
+        })
+    }
+
+    fn decisions(&self, view: &View, tasks: &[&Tenant]) -> Vec<Decision> {
+        let decide = |task: &&Tenant| {
+            let (action, reason) = match (self.running.get(&task.key), task.stand) {
+                (Some(reason), Stand::Held { .. } | Stand::Gated { .. }) => (Action::Release, reason.clone()),
+                (None, Stand::Free) => (Action::Hold(Means::Freeze), self.why_paused(view, task, tasks)),
+                _ => return None,
+            };
+            Some(Decision { tenant: task.key.clone(), action, reason })
+        };
+        tasks.iter().filter_map(decide).collect()
+    }
+
+    fn queue(&self, line: &[&Tenant], tasks: &[&Tenant], now: Mono) -> Vec<Waiting> {
+        let waiting = |task: &&Tenant| Waiting {
+            tenant: task.key.clone(),
+            behind: self.before(task, tasks).map(|other| other.key.clone()),
+            since: held_since(task).unwrap_or(now),
+            expected_at: None,
+        };
+        line.iter().map(waiting).collect()
+    }
+
+    fn again_at(&self, now: Mono, line: &[&Tenant]) -> Option<Mono> {
+        let first = line.first()?;
+        let turn = self.released.as_ref().map(|last| last.at + self.settings.turn.get());
+        let bound = held_since(first).map(|since| since + self.settings.longest_wait.get());
+        [turn, bound].into_iter().flatten().filter(|at| *at > now).min()
+    }
+}
+
+impl Policy for Paper {
+    fn name(&self) -> &'static str {
+        "paper"
+    }
+
+    fn decide(&mut self, view: &View, now: Mono) -> Verdict {
+        let mut tasks: Vec<&Tenant> = view.tenants.iter().filter(|tenant| is_task(tenant)).collect();
+        tasks.sort_by_key(|task| (task.arrived, &task.key));
+        self.bury(&tasks);
+        for task in tasks.iter().filter(|task| !is_pausable(task)) {
+            self.running.entry(task.key.clone()).or_insert(Reason::NoContention);
+        }
+        self.judge_last_release(view, &tasks);
+        while let Some(first) = self.line(&tasks).first()
+            && let Some(reason) = self.admits(view, now, first, &tasks)
+        {
+            self.let_go(first, now, reason);
+        }
+        let line = self.line(&tasks);
+        if line.is_empty() {
+            self.owed = 0;
+        }
+        Verdict {
+            decisions: self.decisions(view, &tasks),
+            queue: self.queue(&line, &tasks, now),
+            again_at: self.again_at(now, &line),
+        }
+    }
+}
+
+/// A task is on the GPU from its first memory on. One that is held is on it whatever the driver lists.
+fn is_task(tenant: &Tenant) -> bool {
+    tenant.memory.is_some_and(|memory| memory.0 > 0)
+        || matches!(tenant.stand, Stand::Held { .. } | Stand::Moving { .. })
+}
+
+fn is_pausable(tenant: &Tenant) -> bool {
+    tenant.means.contains(&Means::Freeze) && tenant.stand != Stand::ByPerson
+}
+
+fn held_since(tenant: &Tenant) -> Option<Mono> {
+    if let Stand::Held { since, .. } = tenant.stand { Some(since) } else { None }
+}
+
+/// Of a task's GPUs the one with the least room. An unknown use counts as full: nobody is released on a guess.
+fn busiest<'a>(view: &'a View, task: &Tenant) -> Option<&'a Gpu> {
+    let gpus = task.gpus.iter().filter_map(|index| view.gpu(*index));
+    gpus.max_by_key(|gpu| gpu.core.map_or(101, Percent::get))
+}
+
+fn memory_above(gpu: &Gpu, threshold: Percent) -> bool {
+    let Some((used, total)) = gpu.memory_used.zip(gpu.memory_total) else { return false };
+    u128::from(used.0) * 100 > u128::from(total.0) * u128::from(threshold.get())
+}
