@@ -9,11 +9,15 @@
 //! continued while frozen, and thawed last. The driver's lock waits for threads that cannot answer while they are stopped
 //! or frozen: lock and checkpoint come before a freeze, restore and unlock after the thaw.
 
+mod holding;
+pub mod keeper;
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::ProcKey;
+pub use keeper::{By, HoldChange, HoldView, Keeper, Note, Order, Patience, Refused, Stage, Turn};
 
 /// How a tenant is kept off the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,6 +116,18 @@ impl Grip {
         self.frozen.is_some() || !self.stopped.is_empty()
     }
 
+    /// It cannot use the GPU: something stands still, or the driver refuses its work.
+    pub fn keeps_off(&self) -> bool {
+        self.is_still() || !self.locked.is_empty() || !self.parked.is_empty()
+    }
+
+    /// What may have hold of a tenant after whoever held it died: a process that was gated may have been stopped since.
+    pub fn after_crash(&self) -> Grip {
+        let mut grip = self.clone();
+        grip.stopped.extend(&self.gated);
+        grip
+    }
+
     /// What is to be written down before `step` is begun: from then on it may have happened.
     pub fn begun(&self, step: Step) -> Grip {
         let mut grip = self.clone();
@@ -123,6 +139,19 @@ impl Grip {
             // Until it is known to be undone it counts as done.
             Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => {}
         }
+        grip
+    }
+
+    /// What there would be if `step` had not happened.
+    pub fn without(&self, step: Step) -> Grip {
+        let mut grip = self.clone();
+        match step {
+            Step::Gate(process) => grip.gated.remove(&process),
+            Step::Lock(process) => grip.locked.remove(&process),
+            Step::Checkpoint(process) => grip.parked.remove(&process),
+            Step::Freeze(_) => grip.frozen.take().is_some(),
+            Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => false,
+        };
         grip
     }
 
@@ -144,6 +173,39 @@ impl Grip {
     pub fn forget(&mut self, process: ProcKey) {
         for set in [&mut self.gated, &mut self.stopped, &mut self.locked, &mut self.parked] {
             set.remove(&process);
+        }
+    }
+}
+
+impl Step {
+    /// The process it is done to; `None` for steps on the whole tenant.
+    pub fn process(self) -> Option<ProcKey> {
+        match self {
+            Step::Gate(process) | Step::Ungate(process) | Step::Continue(process) => Some(process),
+            Step::Lock(process) | Step::Unlock(process) => Some(process),
+            Step::Checkpoint(process) | Step::Restore(process) => Some(process),
+            Step::Freeze(_) | Step::Thaw(_) => None,
+        }
+    }
+
+    /// The step whose effect this one takes back; `None` for those that make a hold, and for the end of a stop, which the
+    /// gate made.
+    pub fn undoes(self) -> Option<Step> {
+        match self {
+            Step::Ungate(process) => Some(Step::Gate(process)),
+            Step::Thaw(freezer) => Some(Step::Freeze(freezer)),
+            Step::Unlock(process) => Some(Step::Lock(process)),
+            Step::Restore(process) => Some(Step::Checkpoint(process)),
+            Step::Continue(_) => None,
+            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => None,
+        }
+    }
+
+    /// It undoes a hold rather than making one.
+    pub fn sets_free(self) -> bool {
+        match self {
+            Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => true,
+            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => false,
         }
     }
 }

@@ -1,0 +1,224 @@
+//! What the keeper does, case by case.
+
+use super::*;
+use crate::hold::Freezer;
+
+fn tenant() -> TenantKey {
+    TenantKey::Cgroup { path: "/a".into() }
+}
+
+fn process(pid: u32) -> ProcKey {
+    ProcKey { pid, start_ticks: 1 }
+}
+
+fn failure(is_passing: bool) -> StepFailure {
+    StepFailure { message: "no".into(), is_passing }
+}
+
+const PERSON: By = By::Person { uid: 7 };
+
+/// A keeper with one tenant of these processes.
+fn keeper(pids: &[u32]) -> Keeper {
+    let mut keeper = Keeper::default();
+    keeper.meet(&tenant(), &pids.iter().copied().map(process).collect(), true, Mono(0));
+    keeper
+}
+
+/// Turns, with every order succeeding, until nothing is left to do. The steps, and the changes told.
+fn run(keeper: &mut Keeper, at: Mono) -> (Vec<Step>, Vec<HoldChange>) {
+    let (mut steps, mut changes) = (Vec::new(), Vec::new());
+    loop {
+        let turn = keeper.turn(at);
+        changes.extend(turn.changes);
+        let [order] = turn.orders.as_slice() else { break };
+        keeper.step(&order.tenant, order.step, Ok(()), at);
+        steps.push(order.step);
+    }
+    (steps, changes)
+}
+
+fn only_order(turn: &Turn) -> Step {
+    let [order] = turn.orders.as_slice() else { panic!("{:?}", turn.orders) };
+    order.step
+}
+
+#[test]
+fn a_gated_tenant_is_held_when_it_halts_and_both_are_told() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "b computes", Mono(1)).unwrap();
+    assert_eq!(run(&mut keeper, Mono(1)), (vec![Step::Gate(process(1))], vec![]));
+    assert_eq!(keeper.view(&tenant(), Mono(2)).unwrap().stage, Stage::Armed);
+
+    keeper.halted(&tenant(), process(1), Mono(5));
+    assert_eq!(keeper.view(&tenant(), Mono(5)).unwrap().stage, Stage::Held);
+    let (steps, changes) = run(&mut keeper, Mono(6));
+    assert_eq!(steps, [Step::Freeze(Freezer::Cgroup), Step::Continue(process(1))]);
+    let reason = "b computes".to_owned();
+    let held = HoldChange::Held { tenant: tenant(), means: Means::Gate, by: By::Policy, reason, at: Mono(6) };
+    assert_eq!(changes, [held]);
+
+    keeper.want(&tenant(), Want::Free, By::Policy, "its turn", Mono(15)).unwrap();
+    let (steps, changes) = run(&mut keeper, Mono(15));
+    assert_eq!(steps, [Step::Ungate(process(1)), Step::Thaw(Freezer::Cgroup)]);
+    let reason = "its turn".to_owned();
+    assert_eq!(changes, [HoldChange::Released { tenant: tenant(), by: By::Policy, reason, at: Mono(15) }]);
+    assert_eq!(keeper.task_ended(&tenant(), Mono(99)), Duration::from_nanos(10));
+}
+
+#[test]
+fn every_order_is_noted_in_the_same_turn_and_the_note_goes_when_nothing_is_held() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "r", Mono(1)).unwrap();
+    let turn = keeper.turn(Mono(1));
+    let [(_, Some(note))] = turn.notes.as_slice() else { panic!("{turn:?}") };
+    assert!(note.grip.gated.contains(&process(1)) && note.reason == "r" && note.want == Want::Gated);
+    keeper.step(&tenant(), only_order(&turn), Ok(()), Mono(2));
+
+    keeper.want(&tenant(), Want::Free, By::Policy, "s", Mono(3)).unwrap();
+    let turn = keeper.turn(Mono(3));
+    assert!(matches!(turn.notes.as_slice(), [(_, Some(_))]), "still held until it is known to be undone");
+    keeper.step(&tenant(), only_order(&turn), Ok(()), Mono(4));
+    assert_eq!(keeper.turn(Mono(4)).notes, [(tenant(), None)]);
+}
+
+#[test]
+fn a_newcomer_of_a_gated_tenant_is_gated_too() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(1)).unwrap();
+    run(&mut keeper, Mono(1));
+    keeper.meet(&tenant(), &[process(1), process(2)].into(), true, Mono(2));
+    assert_eq!(run(&mut keeper, Mono(2)).0, [Step::Gate(process(2))]);
+}
+
+#[test]
+fn a_passing_failure_is_tried_again_after_growing_pauses_and_then_the_hold_is_undone() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Locked, By::Policy, "", Mono(0)).unwrap();
+    let (mut now, mut pauses) = (Mono(0), Vec::new());
+    loop {
+        let step = only_order(&keeper.turn(now));
+        if step.sets_free() {
+            break;
+        }
+        keeper.step(&tenant(), step, Err(failure(true)), now);
+        match keeper.turn(now).again_at {
+            Some(at) => {
+                pauses.push(at.since(now).as_millis());
+                now = at;
+            }
+            None => break,
+        }
+    }
+    assert_eq!(pauses, [5, 10, 20, 40]);
+    let until = now + Duration::from_secs(30);
+    assert_eq!(keeper.view(&tenant(), now).unwrap().left_alone_until, Some(until));
+    assert_eq!(
+        keeper.want(&tenant(), Want::Locked, By::Policy, "", now),
+        Err(Refused::FailedLately { until }),
+        "a policy leaves it alone"
+    );
+    assert_eq!(keeper.want(&tenant(), Want::Locked, PERSON, "", now), Ok(()), "a person need not");
+}
+
+#[test]
+fn a_hold_that_fails_is_undone_since_it_may_have_happened() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Locked, By::Policy, "", Mono(0)).unwrap();
+    let step = only_order(&keeper.turn(Mono(0)));
+    keeper.step(&tenant(), step, Err(failure(false)), Mono(1));
+    let (steps, changes) = run(&mut keeper, Mono(1));
+    assert_eq!(steps, [Step::Unlock(process(1))]);
+    let told = HoldChange::HoldFailed { tenant: tenant(), wanted: Want::Locked, message: "no".into(), at: Mono(1) };
+    assert_eq!(changes, [told]);
+}
+
+#[test]
+fn one_process_that_cannot_be_set_free_does_not_keep_the_others() {
+    let mut keeper = keeper(&[1, 2]);
+    keeper.want(&tenant(), Want::Locked, By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.want(&tenant(), Want::Free, By::Policy, "", Mono(1)).unwrap();
+    assert_eq!(only_order(&keeper.turn(Mono(1))), Step::Unlock(process(1)));
+    keeper.step(&tenant(), Step::Unlock(process(1)), Err(failure(false)), Mono(2));
+    assert_eq!(only_order(&keeper.turn(Mono(2))), Step::Unlock(process(2)));
+    keeper.step(&tenant(), Step::Unlock(process(2)), Ok(()), Mono(3));
+    let again = keeper.turn(Mono(3)).again_at.expect("the first is not given up");
+    assert_eq!(only_order(&keeper.turn(again)), Step::Unlock(process(1)));
+}
+
+#[test]
+fn a_person_s_word_beats_the_policy_s_until_the_task_ends() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
+    keeper.want(&tenant(), Want::Free, PERSON, "I need it", Mono(1)).unwrap();
+    let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2));
+    assert_eq!(refused, Err(Refused::PersonDecided { uid: 7 }));
+    keeper.task_ended(&tenant(), Mono(3));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()));
+}
+
+#[test]
+fn what_a_person_unpauses_is_theirs_and_its_gate_is_taken_away() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.halted(&tenant(), process(1), Mono(1));
+    run(&mut keeper, Mono(1));
+    keeper.thawed_by_others(&tenant(), 7, Mono(2));
+    assert_eq!(run(&mut keeper, Mono(2)).0, [Step::Ungate(process(1))]);
+    let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(3));
+    assert_eq!(refused, Err(Refused::PersonDecided { uid: 7 }));
+}
+
+#[test]
+fn what_a_person_paused_is_continued_within_and_never_thawed() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.halted(&tenant(), process(1), Mono(1));
+    keeper.frozen_by_others(&tenant(), Mono(1));
+    assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Ungate(process(1)), Step::Continue(process(1))]);
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2)), Err(Refused::FrozenByOthers));
+    keeper.thawed_by_others(&tenant(), 7, Mono(3));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()), "it was never berth's to lose");
+}
+
+#[test]
+fn a_hold_that_is_impossible_here_is_told_and_dropped() {
+    let mut keeper = Keeper::default();
+    keeper.meet(&tenant(), &[process(1)].into(), false, Mono(0));
+    keeper.want(&tenant(), Want::Frozen(Freezer::Cgroup), By::Policy, "", Mono(0)).unwrap();
+    let turn = keeper.turn(Mono(1));
+    assert!(turn.orders.is_empty());
+    assert!(matches!(turn.changes.as_slice(), [HoldChange::HoldFailed { wanted: Want::Frozen(_), .. }]), "{turn:?}");
+    assert_eq!(keeper.view(&tenant(), Mono(1)).unwrap().stage, Stage::Free);
+}
+
+#[test]
+fn a_stop_nobody_asked_for_is_undone() {
+    let mut keeper = Keeper::default();
+    keeper.halted(&tenant(), process(1), Mono(0));
+    assert_eq!(run(&mut keeper, Mono(0)).0, [Step::Continue(process(1))]);
+}
+
+#[test]
+fn a_tenant_that_is_gone_leaves_nothing_even_with_a_step_in_flight() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Frozen(Freezer::Docker), By::Policy, "", Mono(0)).unwrap();
+    let step = only_order(&keeper.turn(Mono(0)));
+    keeper.gone(&tenant(), Mono(1));
+    assert_eq!(keeper.turn(Mono(1)).notes, [(tenant(), None)]);
+    keeper.step(&tenant(), step, Ok(()), Mono(2));
+    assert_eq!(keeper.turn(Mono(2)), Turn::default());
+    assert_eq!(keeper.view(&tenant(), Mono(2)), None);
+}
+
+#[test]
+fn what_an_earlier_daemon_left_is_undone() {
+    let mut keeper = Keeper::default();
+    let grip = Grip { frozen: Some(Freezer::Docker), locked: [process(3)].into(), ..Grip::default() };
+    let note = Note { grip, want: Want::Free, by: By::Policy, reason: "after a crash".into(), since: Mono(0) };
+    keeper.adopt(&tenant(), note, true, Mono(1));
+    assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Thaw(Freezer::Docker), Step::Unlock(process(3))]);
+    assert_eq!(keeper.view(&tenant(), Mono(2)), None, "forgotten when undone");
+}
