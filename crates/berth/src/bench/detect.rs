@@ -12,7 +12,7 @@ use berth_model::{Bytes, Moment, Settings, Snapshot, Span};
 use super::daemon::Daemon;
 use super::quantiles::Quantiles;
 use super::report::{Cost, CurvePoint, Detection, Machine, PUBLISHED_ERROR_MS, Report, Workload};
-use super::seen::{self, Listener, What, instants, pair};
+use super::seen::{self, Listener, What, first_told, instants, pair};
 use super::slowdown::{Slowdown, Window, Work};
 use super::truth::{self, End, Stay};
 use crate::interrupt::Interrupt;
@@ -244,10 +244,19 @@ impl Bench<'_> {
         let before = daemon.usage()?;
         let containers = self.plan.containers.min(5);
         let outcome = self.observe(&daemon, containers, self.plan.rounds.min(3))?;
-        let start = outcome.row("nvml", "start", What::TaskStarted, |stays| instants(stays, Moment::ContextReady));
+        let told_after = outcome.newcomers_told_after_ms();
+        let seen: Vec<f64> = told_after.iter().copied().flatten().collect();
         let end = outcome.row("nvml", "end", What::TaskEnded, |stays| ends(stays, is_destroyed));
         let cpu_pct = daemon.cpu_pct_since(&before)?.values().sum();
-        Ok(CurvePoint { interval_ms, cpu_pct, start_error_ms: start.error_ms, end_error_ms: end.error_ms })
+        Ok(CurvePoint {
+            interval_ms,
+            cpu_pct,
+            seen: seen.len(),
+            missed: told_after.len() - seen.len(),
+            told_after_open_ms: Quantiles::of(&seen),
+            end_error_ms: end.error_ms,
+            end_abs_error_ms: end.abs_error_ms,
+        })
     }
 
     fn cost(&mut self, sources: Sources) -> anyhow::Result<Vec<Cost>> {
@@ -335,6 +344,17 @@ fn ends(stays: &[Stay], of_kind: impl Fn(&End) -> bool) -> Vec<u64> {
 }
 
 impl Outcome {
+    /// For each process that opened the device, how long until its task was told of; `None` if it never was.
+    fn newcomers_told_after_ms(&self) -> Vec<Option<f64>> {
+        let keyed = self.stays.iter().filter_map(|(tenant, stays)| Some((tenant.key()?, stays)));
+        let told = keyed.flat_map(|(key, stays)| {
+            let opened = instants(stays, Moment::DeviceOpen);
+            let told = first_told(&self.reports, key, What::TaskStarted, &opened);
+            opened.into_iter().zip(told).collect::<Vec<_>>()
+        });
+        told.map(|(at, report)| report.map(|report| millis_after(report.heard.0, at))).collect()
+    }
+
     fn row(
         &self,
         sources: &'static str,

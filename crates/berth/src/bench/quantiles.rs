@@ -5,7 +5,10 @@ use serde::Serialize;
 /// In the unit of the values they were made from.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quantiles {
+    /// Of how many.
+    pub n: usize,
     pub p50: f64,
+    /// The same as `max` of fewer than 100.
     pub p99: f64,
     pub max: f64,
 }
@@ -15,7 +18,12 @@ impl Quantiles {
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        Some(Self { p50: at(&sorted, 50)?, p99: at(&sorted, 99)?, max: *sorted.last()? })
+        Some(Self { n: sorted.len(), p50: at(&sorted, 50)?, p99: at(&sorted, 99)?, max: *sorted.last()? })
+    }
+
+    /// Whether p99 says anything that `max` does not.
+    pub fn has_p99(&self) -> bool {
+        self.n >= 100
     }
 }
 
@@ -36,8 +44,16 @@ mod tests {
     #[test]
     fn quantiles_are_values_that_were_measured() {
         let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
-        assert_eq!(Quantiles::of(&values), Some(Quantiles { p50: 100.0, p99: 198.0, max: 200.0 }));
-        assert_eq!(Quantiles::of(&[7.0]), Some(Quantiles { p50: 7.0, p99: 7.0, max: 7.0 }));
+        assert_eq!(Quantiles::of(&values), Some(Quantiles { n: 200, p50: 100.0, p99: 198.0, max: 200.0 }));
+        assert_eq!(Quantiles::of(&[7.0]), Some(Quantiles { n: 1, p50: 7.0, p99: 7.0, max: 7.0 }));
         assert_eq!(Quantiles::of(&[]), None);
+    }
+
+    #[test]
+    fn p99_is_the_worst_of_fewer_than_a_hundred() {
+        for (n, has_p99) in [(99, false), (100, true)] {
+            let quantiles = Quantiles::of(&(0..n).map(f64::from).collect::<Vec<_>>()).unwrap();
+            assert_eq!((quantiles.has_p99(), quantiles.p99 < quantiles.max), (has_p99, has_p99), "{n}");
+        }
     }
 }

@@ -106,6 +106,17 @@ pub fn pair<'a>(reports: &'a [Report], tenant: &TenantKey, what: What, truth: &[
     paired
 }
 
+/// For each true instant the first report told after it and before the next one. Instants in order of time.
+pub fn first_told<'a>(reports: &'a [Report], tenant: &TenantKey, what: What, truth: &[u64]) -> Vec<Option<&'a Report>> {
+    let of_tenant: Vec<&Report> = reports.iter().filter(|r| r.tenant.is(tenant) && r.what == what).collect();
+    let ends = truth.iter().copied().skip(1).chain([u64::MAX]);
+    let first = |(from, to): (&u64, u64)| {
+        let between = of_tenant.iter().filter(|report| (*from..to).contains(&report.heard.0));
+        between.min_by_key(|report| report.heard.0).copied()
+    };
+    truth.iter().zip(ends).map(first).collect()
+}
+
 /// True instants of one moment over all stays.
 pub fn instants(stays: &[Stay], moment: Moment) -> Vec<u64> {
     stays.iter().filter_map(|stay| stay.moments.get(&moment).copied()).collect()
@@ -131,6 +142,14 @@ mod tests {
         let paired: Vec<_> =
             pair(&reports, &tenant(1), What::TaskStarted, &truth).into_iter().map(|r| r.cloned()).collect();
         assert_eq!(paired, [Some(at(1, 10)), None, Some(at(1, 30))]);
+    }
+
+    #[test]
+    fn a_newcomer_is_told_of_after_it_came_and_before_the_next_did() {
+        let reports = [at(1, 8), at(2, 11), at(1, 13), at(1, 14)];
+        let truth = [10, 12, 20].map(|seconds| seconds * 1_000_000_000);
+        let told: Vec<_> = first_told(&reports, &tenant(1), What::TaskStarted, &truth);
+        assert_eq!(told, [None, Some(&at(1, 13)), None]);
     }
 
     #[test]
