@@ -15,12 +15,15 @@ use berth_model::{ContainerId, Event, Monitor, Settings, Snapshot, Source, Sourc
 
 use crate::StartError;
 use crate::describe::describe;
+use crate::sources::refuse_without_docker;
 
 /// How long to wait for the container engine's answers.
 const NAMES_WITHIN: Duration = Duration::from_secs(2);
 
-/// The host as one look shows it. A driver that does not answer is told in the snapshot's sources, not as an error.
+/// The host as one look shows it. An engine that is required and missing is an error, as for a daemon; a driver that
+/// does not answer is told in the snapshot's sources.
 pub fn sample_once(settings: &Settings) -> Result<Snapshot, StartError> {
+    refuse_without_docker(settings)?;
     let (event_tx, event_rx) = mpsc::channel();
     let registry = Registry::new(&settings.processes.proc_root, event_tx.clone()).map_err(StartError::Processes)?;
     let mut monitor = Monitor::new(settings.monitor.clone());

@@ -1,8 +1,10 @@
 //! The thread that looks at the GPUs, at the pace the model wishes.
 //!
 //! A driver that is not there is a state, not an error: the thread tries again, ever more rarely, and says so once. A GPU
-//! that vanishes stays in the inventory, lost, for the probe to find again; when it is back, stock is taken anew.
+//! that vanishes, or was lost before the first look, stays under its index, for the probe to find again; when all are
+//! back, stock is taken anew.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use berth_host::nvml::{GpuProbe, Listings, NvmlError, NvmlProbe};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
-use berth_model::{Event, GpuReading, Sample, Source, SourceStatus};
+use berth_model::{Event, GpuIndex, GpuReading, Sample, Source, SourceStatus};
 
 use crate::describe::describe;
 
@@ -128,10 +130,13 @@ impl Thread {
 
     /// Looks until told to stop (false) or until the library must be opened anew (true).
     fn watch(&self, probe: &mut dyn GpuProbe) -> bool {
-        if let Err(error) = self.take_stock(probe) {
-            self.say(SourceStatus::Down { reason: describe(&error) });
-            return true;
-        }
+        let mut described = match self.take_stock(probe) {
+            Ok(described) => described,
+            Err(error) => {
+                self.say(SourceStatus::Down { reason: describe(&error) });
+                return true;
+            }
+        };
         self.say(SourceStatus::Up);
         let (mut looked_at, mut listings) = (Instant::now(), Listings::default());
         let mut was_any_lost = false;
@@ -139,23 +144,29 @@ impl Thread {
             let sample = probe.look(wish.per_process_core).resolve(&self.registry, &mut listings);
             looked_at = Instant::now();
             let is_any_lost = is_any_lost(&sample);
+            let is_any_unknown = sample.gpus.iter().any(|gpu| !described.contains(&gpu.index));
             if self.event_tx.send(Event::Sample(sample)).is_err() {
                 return false;
             }
-            // Not while one is lost: an inventory leaves out who does not answer, and nobody would look for it again.
-            if was_any_lost && !is_any_lost && self.take_stock(probe).is_err() {
-                return true;
+            // Not while one is lost: what is known of it would be forgotten, for no inventory can describe it now.
+            if (was_any_lost || is_any_unknown) && !is_any_lost {
+                match self.take_stock(probe) {
+                    Ok(now) => described = now,
+                    Err(_) => return true,
+                }
             }
             was_any_lost = is_any_lost;
         }
         false
     }
 
-    fn take_stock(&self, probe: &mut dyn GpuProbe) -> Result<(), NvmlError> {
+    /// Tells which GPUs there are; the answer is which of them could be described.
+    fn take_stock(&self, probe: &mut dyn GpuProbe) -> Result<BTreeSet<GpuIndex>, NvmlError> {
         let gpus = probe.inventory()?;
+        let described = gpus.iter().map(|gpu| gpu.index).collect();
         // Nobody listens any more only when the daemon stops.
         let _ = self.event_tx.send(Event::Gpus(gpus));
-        Ok(())
+        Ok(described)
     }
 
     fn say(&self, status: SourceStatus) {

@@ -97,17 +97,22 @@ fn connector_mode(settings: &Settings, has_probes: bool) -> Mode {
 
 /// The engine tells its status by events; only a required one that is missing is an error, found out before the start.
 fn start_docker(settings: &Settings, event_tx: &Sender<Event>) -> Result<Option<DockerSource>, StartError> {
-    let socket = &settings.docker.socket;
-    if settings.docker.mode == Mode::Required {
-        let missing = |error: berth_host::docker::DockerError| required(Source::Docker, &error);
-        berth_host::docker::available(socket).map_err(missing)?;
-    }
+    refuse_without_docker(settings)?;
     if settings.docker.mode == Mode::Off {
         say(event_tx, Source::Docker, SourceStatus::Off);
         return Ok(None);
     }
-    let started = DockerSource::start(socket, event_tx.clone());
+    let started = DockerSource::start(&settings.docker.socket, event_tx.clone());
     started.map(Some).map_err(|error| required(Source::Docker, &error))
+}
+
+/// Blocks for as long as the engine takes to answer, if it is required.
+pub(crate) fn refuse_without_docker(settings: &Settings) -> Result<(), StartError> {
+    if settings.docker.mode == Mode::Required {
+        let available = berth_host::docker::available(&settings.docker.socket);
+        available.map_err(|error| required(Source::Docker, &error))?;
+    }
+    Ok(())
 }
 
 /// Starts a source that the host may not offer; tells the loop how it went.

@@ -27,8 +27,9 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpuView {
     pub index: GpuIndex,
-    pub uuid: GpuUuid,
-    pub name: String,
+    /// `None` for a GPU that has been lost since before berth first looked.
+    pub uuid: Option<GpuUuid>,
+    pub name: Option<String>,
     pub memory_used_bytes: Option<Bytes>,
     pub memory_total_bytes: Option<Bytes>,
     pub core_pct: Option<Percent>,

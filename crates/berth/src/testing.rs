@@ -43,8 +43,8 @@ pub fn row(name: &str) -> TaskRow {
 pub fn gpu(index: u32, used_mib: u64, core: u32) -> GpuView {
     GpuView {
         index: GpuIndex(index),
-        uuid: GpuUuid(format!("GPU-{index}")),
-        name: "NVIDIA H200".into(),
+        uuid: Some(GpuUuid(format!("GPU-{index}"))),
+        name: Some("NVIDIA H200".into()),
         memory_used_bytes: Some(Bytes::from_mib(used_mib)),
         memory_total_bytes: Some(Bytes::from_mib(143_771)),
         core_pct: Percent::checked(core),

@@ -77,16 +77,16 @@ impl Page<'_, '_> {
         let each = |value: fn(&GpuView) -> Option<f64>| {
             gpus.iter().filter_map(move |gpu| Some((gpu_labels(gpu), value(gpu)?))).collect::<Vec<_>>()
         };
-        let info = gpus.iter().map(|gpu| {
+        let info = gpus.iter().filter_map(|gpu| {
             let mut labels = gpu_labels(gpu);
-            labels.push((label::UUID, gpu.uuid.to_string()));
-            labels.push((label::NAME, gpu.name.clone()));
-            (labels, 1.0)
+            labels.push((label::UUID, gpu.uuid.as_ref()?.to_string()));
+            labels.push((label::NAME, gpu.name.clone()?));
+            Some((labels, 1.0))
         });
         self.gauges(names::GPU_INFO, info)?;
         self.gauges(names::GPU_UP, each(|gpu| Some(truth(gpu.lost.is_none()))))?;
         self.gauges(names::GPU_READABLE, each(|gpu| Some(truth(gpu.lost.is_none() && gpu.blind.is_none()))))?;
-        self.gauges(names::GPU_TENANTS, each(|gpu| Some(f64::from(gpu.tenants))))?;
+        self.gauges(names::GPU_TENANTS, each(|gpu| gpu.uuid.as_ref().map(|_| f64::from(gpu.tenants))))?;
         self.gauges(names::GPU_MEMORY_SIZE, each(|gpu| gpu.memory_total_bytes.map(|bytes| float(bytes.0))))?;
         self.gauges(names::GPU_MEMORY_USED, each(|gpu| gpu.memory_used_bytes.map(|bytes| float(bytes.0))))?;
         self.gauges(names::GPU_CORE, each(|gpu| gpu.core_pct.map(ratio)))

@@ -55,8 +55,8 @@ fn row() -> TaskRow {
 fn gpu(index: u32, lost: Option<&str>) -> GpuView {
     GpuView {
         index: GpuIndex(index),
-        uuid: GpuUuid(format!("GPU-{index}")),
-        name: "NVIDIA H200".into(),
+        uuid: Some(GpuUuid(format!("GPU-{index}"))),
+        name: Some("NVIDIA H200".into()),
         memory_used_bytes: lost.is_none().then_some(Bytes(3 << 30)),
         memory_total_bytes: Some(Bytes(140 << 30)),
         core_pct: if lost.is_none() { Percent::checked(40) } else { None },

@@ -13,7 +13,7 @@ use super::sys::Library;
 use super::{CgroupVersion, CudaFacts, Facts, Freezer, NvmlFacts};
 use crate::connector::{self, Filtering};
 use crate::docker;
-use crate::nvml::{GpuProbe, NvmlError, NvmlProbe};
+use crate::nvml::{GpuLook, GpuProbe, NvmlError, NvmlProbe, RawReading};
 use crate::probes;
 use crate::procs::Registry;
 
@@ -46,12 +46,24 @@ fn unless_off<T>(mode: Mode, fact: impl FnOnce() -> T) -> Option<T> {
 
 fn nvml(library: &Path) -> Result<NvmlFacts, NvmlError> {
     let mut probe = NvmlProbe::open(library)?;
-    let gpus = probe.inventory()?;
+    let described = probe.inventory()?;
+    let look = probe.look(false);
     Ok(NvmlFacts {
         driver: probe.driver_version(),
-        gpus: gpus.len(),
-        mig_capable: gpus.iter().filter(|gpu| gpu.mig.is_some()).count(),
+        gpus: look.gpus.len(),
+        unseen: look.gpus.iter().filter_map(unseen).collect(),
+        mig_capable: described.iter().filter(|gpu| gpu.mig.is_some()).count(),
     })
+}
+
+fn unseen(gpu: &GpuLook) -> Option<String> {
+    match &gpu.reading {
+        RawReading::Lost { reason } => Some(format!("GPU {} is lost: {reason}", gpu.index)),
+        RawReading::Ok { processes: Err(reason), .. } => {
+            Some(format!("GPU {}: its processes cannot be listed: {reason}", gpu.index))
+        }
+        RawReading::Ok { .. } => None,
+    }
 }
 
 fn engine(socket: &Path) -> Result<String, docker::DockerError> {

@@ -81,7 +81,10 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NvmlFacts {
     pub driver: Option<String>,
+    /// All that the driver lists.
     pub gpus: usize,
+    /// Those of them that cannot be observed, and why.
+    pub unseen: Vec<String>,
     /// How many of them can be divided into instances.
     pub mig_capable: usize,
 }
@@ -134,10 +137,13 @@ pub fn reports(facts: &Facts) -> Vec<LevelReport> {
 
 fn observe(facts: &Facts) -> Status {
     match (&facts.nvml, &facts.processes) {
-        (Ok(nvml), Ok(())) if nvml.gpus > 0 => Status::Available { detail: describe(nvml) },
-        (Ok(_), Ok(())) => {
+        (Ok(nvml), Ok(())) if nvml.gpus == 0 => {
             missing("the driver answers and lists no GPU: is one plugged in, and given to this container?")
         }
+        (Ok(nvml), Ok(())) if nvml.unseen.len() >= nvml.gpus => {
+            missing(format!("{}: reset the GPU (nvidia-smi --gpu-reset), or reboot", describe(nvml)))
+        }
+        (Ok(nvml), Ok(())) => Status::Available { detail: describe(nvml) },
         (Err(reason), _) | (_, Err(reason)) => missing(reason),
     }
 }
@@ -210,7 +216,8 @@ fn partition(facts: &Facts) -> Status {
 fn describe(nvml: &NvmlFacts) -> String {
     let plural = if nvml.gpus == 1 { "" } else { "s" };
     let driver = nvml.driver.as_ref().map_or_else(String::new, |version| format!(", driver {version}"));
-    format!("{} GPU{plural}{driver}", nvml.gpus)
+    let unseen: String = nvml.unseen.iter().map(|words| format!("; {words}")).collect();
+    format!("{} GPU{plural}{driver}{unseen}", nvml.gpus)
 }
 
 fn found(fact: Result<String, &String>) -> Status {

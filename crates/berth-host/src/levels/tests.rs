@@ -2,7 +2,7 @@ use super::*;
 
 fn offered() -> Facts {
     Facts {
-        nvml: Ok(NvmlFacts { driver: Some("580.159".into()), gpus: 2, mig_capable: 0 }),
+        nvml: Ok(NvmlFacts { driver: Some("580.159".into()), gpus: 2, unseen: vec![], mig_capable: 0 }),
         processes: Ok(()),
         docker: Some(Ok("engine 28.5.2 at /run/docker.sock".into())),
         process_events: Some(Ok("proc connector".into())),
@@ -65,6 +65,21 @@ fn a_driver_without_gpus_does_not_observe() {
 }
 
 #[test]
+fn gpus_that_cannot_be_seen_are_told_and_nothing_is_observed_without_one_that_can() {
+    let with = |unseen: &[&str]| {
+        let unseen = unseen.iter().map(|&words| words.to_owned()).collect();
+        Facts { nvml: Ok(NvmlFacts { gpus: 2, unseen, ..NvmlFacts::default() }), ..offered() }
+    };
+    let (first, second) = ("GPU 0 is lost: XID 79", "GPU 1: its processes cannot be listed: unknown error");
+    let Status::Available { detail } = status(&with(&[first]), Subject::Level(Level::Observe)) else {
+        panic!("one is left")
+    };
+    assert_eq!(detail, "2 GPUs; GPU 0 is lost: XID 79");
+    let none = reason(&with(&[first, second]), Subject::Level(Level::Observe));
+    assert!(none.contains(first) && none.contains(second) && none.contains("reset"), "{none}");
+}
+
+#[test]
 fn what_is_switched_off_is_not_called_missing() {
     let facts = Facts { docker: None, process_events: None, probes: None, ..offered() };
     for source in [Source::Docker, Source::ProcessEvents, Source::Probes] {
@@ -104,7 +119,7 @@ fn the_gate_takes_both_probes_and_a_driver() {
 fn any_one_way_to_divide_a_gpu_is_enough() {
     let nothing = Facts { mps_control: None, cuda: Ok(CudaFacts::default()), ..offered() };
     assert!(reason(&nothing, Subject::Level(Level::Partition)).contains("nvidia-cuda-mps-control"));
-    let mig = Facts { nvml: Ok(NvmlFacts { mig_capable: 1, gpus: 1, driver: None }), ..nothing };
+    let mig = Facts { nvml: Ok(NvmlFacts { mig_capable: 1, gpus: 1, ..NvmlFacts::default() }), ..nothing };
     assert_eq!(status(&mig, Subject::Level(Level::Partition)), Status::Offered { detail: "MIG".into() });
 }
 

@@ -25,7 +25,8 @@ const USE_LOOKS_BACK_US: u64 = 1_500_000;
 #[derive(Debug)]
 pub struct Watched {
     pub index: GpuIndex,
-    pub uuid: GpuUuid,
+    /// `None` until it first answers: it was lost when the inventory was taken.
+    pub uuid: Option<GpuUuid>,
     /// Where the driver has it in its present order; `None` if it no longer does.
     pub position: Option<u32>,
     others: OtherLists,
@@ -60,24 +61,25 @@ struct Ask<'a> {
 
 impl Watched {
     pub fn new(info: &GpuInfo) -> Self {
-        Self {
-            index: info.index,
-            uuid: info.uuid.clone(),
-            position: Some(info.index.0),
-            others: OtherLists::default(),
-            last_use_us: 0,
-        }
+        Self { uuid: Some(info.uuid.clone()), ..Self::unknown(info.index) }
+    }
+
+    /// One that does not even say who it is.
+    pub fn unknown(index: GpuIndex) -> Self {
+        Self { index, uuid: None, position: Some(index.0), others: OtherLists::default(), last_use_us: 0 }
     }
 
     pub fn read(&mut self, nvml: &Nvml, at: Mono, per_process_core: bool, buffers: &mut Buffers) -> RawReading {
         let Some(position) = self.position else {
-            return RawReading::Lost { reason: format!("the driver no longer lists {}", self.uuid) };
+            let what = self.uuid.as_ref().map_or_else(|| "it".to_owned(), ToString::to_string);
+            return RawReading::Lost { reason: format!("the driver no longer lists {what}") };
         };
         let reading = nvml.device_by_index(position).and_then(|device| {
             // Not taken for granted: a driver may have been started anew, with other GPUs, between two looks.
-            let uuid = device.uuid()?;
-            if uuid != self.uuid.0 {
-                return Ok(RawReading::Lost { reason: format!("{uuid} is in the place of {}", self.uuid) });
+            let found = GpuUuid(device.uuid()?);
+            let expected = self.uuid.get_or_insert_with(|| found.clone());
+            if found != *expected {
+                return Ok(RawReading::Lost { reason: format!("{found} is in the place of {expected}") });
             }
             self.ask(&mut Ask { nvml, device, buffers }, at, per_process_core)
         });

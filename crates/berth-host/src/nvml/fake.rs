@@ -85,10 +85,8 @@ impl GpuProbe for FakeProbe {
         if state.inventory_fails {
             return Err(NvmlError::Call { call: "nvmlDeviceGetCount", source: Code::Unknown });
         }
-        let infos: Vec<GpuInfo> =
-            state.gpus.iter().filter(|gpu| gpu.lost.is_none()).map(|gpu| gpu.info.clone()).collect();
-        state.inventoried = infos.iter().map(|info| (info.index, info.uuid.clone())).collect();
-        Ok(infos)
+        state.inventoried = state.gpus.iter().map(|gpu| (gpu.info.index, gpu.info.uuid.clone())).collect();
+        Ok(state.gpus.iter().filter(|gpu| gpu.lost.is_none()).map(|gpu| gpu.info.clone()).collect())
     }
 
     fn look(&mut self, per_process_core: bool) -> Look {

@@ -27,12 +27,13 @@ pub use probe::NvmlProbe;
 
 /// Something that sees GPUs.
 pub trait GpuProbe: Send {
-    /// The GPUs there are now. Fixes their numbering: later looks speak of these GPUs by these indices, whatever order
-    /// the driver finds them in later. A GPU that does not answer is left out. Blocks for milliseconds; may be called
-    /// again at any time.
+    /// The GPUs there are now and can be described. Fixes their numbering: later looks speak of these GPUs by these
+    /// indices, whatever order the driver finds them in later. One that the driver lists and that does not answer has no
+    /// description; looks tell it as lost, and read it once it answers, until a new inventory can describe it. Blocks for
+    /// milliseconds; may be called again at any time.
     fn inventory(&mut self) -> Result<Vec<GpuInfo>, NvmlError>;
 
-    /// Looks at every GPU of the last inventory, once, in its order; without an inventory there is none. Never fails as
+    /// Looks at every GPU there was at the last inventory, once, in its order; without one there is none. Never fails as
     /// a whole: a GPU or driver that is gone is a reading, and answers again once it is back, without a new probe. What
     /// is in a GPU's place is never read as that GPU: a stranger makes it lost first and then, known to be replaced, left
     /// out of looks, until a new inventory names its successor. A value the driver does not give is `None`.

@@ -79,13 +79,25 @@ impl NvmlProbe {
     /// GPUs the driver lists are found by uuid, wherever they are now. Where it lists one that was not there before, and
     /// all that it lists answer, it has other hardware than it had: those it no longer lists are replaced, not lost.
     fn find_again(&mut self, listed: &[Option<GpuUuid>]) {
-        for gpu in &mut self.gpus {
-            let position = (0..).zip(listed).find(|(_, uuid)| uuid.as_ref() == Some(&gpu.uuid));
+        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.uuid.is_some()) {
+            let position = (0..).zip(listed).find(|(_, uuid)| **uuid == gpu.uuid);
             gpu.position = position.map(|(position, _)| position);
         }
-        let is_new = |uuid: &GpuUuid| self.gpus.iter().all(|gpu| gpu.uuid != *uuid);
+        self.find_unknown(listed);
+        let is_new = |uuid: &GpuUuid| self.gpus.iter().all(|gpu| gpu.uuid.as_ref() != Some(uuid));
         if listed.iter().all(Option::is_some) && listed.iter().flatten().any(is_new) {
             self.gpus.retain(|gpu| gpu.position.is_some());
+        }
+    }
+
+    /// GPUs that have never answered are known by their place alone, unless a known one is there now.
+    fn find_unknown(&mut self, listed: &[Option<GpuUuid>]) {
+        let known: Vec<GpuUuid> = self.gpus.iter().filter_map(|gpu| gpu.uuid.clone()).collect();
+        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.uuid.is_none()) {
+            let place = (0..).zip(listed).find(|(position, _)| *position == gpu.index.0);
+            let free = place.filter(|(_, uuid)| uuid.as_ref().is_none_or(|uuid| !known.contains(uuid)));
+            gpu.position = free.as_ref().map(|(position, _)| *position);
+            gpu.uuid = free.and_then(|(_, uuid)| uuid.clone());
         }
     }
 }
@@ -97,14 +109,18 @@ impl GpuProbe for NvmlProbe {
         }
         let State::Open(nvml) = &self.state else { return Ok(Vec::new()) };
         let count = nvml.device_count().map_err(|source| NvmlError::Call { call: "nvmlDeviceGetCount", source })?;
-        let mut infos = Vec::new();
+        let (mut infos, mut watched) = (Vec::new(), Vec::new());
         for position in 0..count {
             match describe(nvml, position) {
-                Ok(info) => infos.push(info),
-                Err(error) => tracing::warn!(gpu = position, %error, "a GPU does not answer; it is left out"),
+                Ok(info) => {
+                    watched.push(Watched::new(&info));
+                    infos.push(info);
+                }
+                // Looks will tell that it is lost, and why.
+                Err(_) => watched.push(Watched::unknown(GpuIndex(position))),
             }
         }
-        self.gpus = infos.iter().map(Watched::new).collect();
+        self.gpus = watched;
         Ok(infos)
     }
 
@@ -143,13 +159,14 @@ fn listed(nvml: &Nvml) -> Vec<Option<GpuUuid>> {
     (0..count).map(|position| uuid(position).ok().map(GpuUuid)).collect()
 }
 
+/// Fails only for a GPU that a look would call lost.
 fn describe(nvml: &Nvml, position: u32) -> Result<GpuInfo, Code> {
     let device = nvml.device_by_index(position)?;
     let mig = device.mig_mode().ok().map(|mode| mode.current == 1);
     Ok(GpuInfo {
         index: GpuIndex(position),
         uuid: GpuUuid(device.uuid()?),
-        name: device.name()?,
+        name: device.name().unwrap_or_else(|_| "GPU of unknown name".to_owned()),
         memory_total: device.memory_info().ok().map(|memory| Bytes(memory.total)),
         mig,
     })
@@ -179,28 +196,48 @@ impl Reopen {
 mod tests {
     use super::*;
 
-    /// Index and present position of what is watched, after A and B were and the driver lists `listed` (`?` does not answer).
-    fn found(listed: &str) -> Vec<(u32, Option<u32>)> {
-        let watched = |(index, uuid): (u32, &str)| {
-            let info = GpuInfo {
-                index: GpuIndex(index),
-                uuid: GpuUuid(uuid.into()),
-                name: String::new(),
-                memory_total: None,
-                mig: None,
-            };
-            Watched::new(&info)
+    /// One letter per GPU in the driver's order; `?` does not answer.
+    fn uuids(letters: &str) -> Vec<Option<GpuUuid>> {
+        letters.chars().map(|c| (c != '?').then(|| GpuUuid(c.into()))).collect()
+    }
+
+    /// What is watched after `known` was and the driver lists `listed`.
+    fn found_of(known: &str, listed: &str) -> Vec<Watched> {
+        let watched = |(index, uuid)| {
+            let mut gpu = Watched::unknown(GpuIndex(index));
+            gpu.uuid = uuid;
+            gpu
         };
         let mut probe = NvmlProbe {
             library: PathBuf::new(),
             state: State::Closed { reason: String::new() },
-            gpus: [(0, "A"), (1, "B")].map(watched).into(),
+            gpus: (0..).zip(uuids(known)).map(watched).collect(),
             reopen: Reopen::default(),
             buffers: Buffers::default(),
         };
-        let listed = listed.chars().map(|c| (c != '?').then(|| GpuUuid(c.into())));
-        probe.find_again(&listed.collect::<Vec<_>>());
-        probe.gpus.iter().map(|gpu| (gpu.index.0, gpu.position)).collect()
+        probe.find_again(&uuids(listed));
+        probe.gpus
+    }
+
+    /// Index and present position of what is watched, after A and B were.
+    fn found(listed: &str) -> Vec<(u32, Option<u32>)> {
+        found_of("AB", listed).iter().map(|gpu| (gpu.index.0, gpu.position)).collect()
+    }
+
+    #[test]
+    fn a_gpu_that_never_answered_is_whoever_answers_in_its_place_and_was_not_known() {
+        let found = |listed| {
+            let gpus = found_of("?B", listed);
+            let brief = |gpu: &Watched| (gpu.index.0, gpu.position, gpu.uuid.as_ref().map(|uuid| uuid.0.clone()));
+            gpus.iter().map(brief).collect::<Vec<_>>()
+        };
+        let (a, b) = (Some("A".to_owned()), Some("B".to_owned()));
+        assert_eq!(found("AB"), [(0, Some(0), a.clone()), (1, Some(1), b.clone())], "it has come back");
+        assert_eq!(found("A?"), [(0, Some(0), a.clone()), (1, None, b.clone())], "and the other is lost now");
+        assert_eq!(found("?B"), [(0, Some(0), None), (1, Some(1), b.clone())], "it is lost still");
+        assert_eq!(found("B"), [(0, None, None), (1, Some(0), b.clone())], "another is in its place");
+        assert_eq!(found("BA"), [(1, Some(0), b.clone())], "an inventory will name the newcomer");
+        assert_eq!(found(""), [(0, None, None), (1, None, b)], "all are lost");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod stay;
 mod tests;
 mod view;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -52,9 +53,10 @@ pub struct Monitor {
     utilisation_at: Option<Mono>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Gpu {
-    info: GpuInfo,
+    /// `None` for one that no inventory could describe: it was lost before anybody asked.
+    info: Option<GpuInfo>,
     memory_used: Option<Bytes>,
     core: Option<Percent>,
     lost: Option<String>,
@@ -189,14 +191,13 @@ impl Monitor {
         for info in gpus {
             let before = known.remove(&info.index);
             let was_lost = before.as_ref().is_some_and(|gpu| gpu.lost.is_some());
-            let gpu = before.filter(|gpu| gpu.info.uuid == info.uuid);
-            let fresh = Gpu { info: info.clone(), memory_used: None, core: None, lost: None, blind: None, sole: None };
+            let gpu = before.filter(|gpu| gpu.info.as_ref().is_none_or(|known| known.uuid == info.uuid));
             if gpu.is_none() {
                 gone.insert(info.index);
                 // Whoever was told of the loss is told of its end: there is a GPU again.
                 changes.extend(was_lost.then_some(Change::GpuBack { gpu: info.index }));
             }
-            self.gpus.insert(info.index, Gpu { info, ..gpu.unwrap_or(fresh) });
+            self.gpus.insert(info.index, Gpu { info: Some(info), ..gpu.unwrap_or_default() });
         }
         gone.extend(known.into_keys());
         for stay in self.stays.values_mut() {
@@ -224,7 +225,12 @@ impl Monitor {
     }
 
     fn gpu_sample(&mut self, sample: &GpuSample, at: Mono, changes: &mut Vec<Change>) {
-        let Some(gpu) = self.gpus.get_mut(&sample.index) else { return };
+        // One that no inventory names could not be described: while it is lost, that much is known of it.
+        let gpu = match (&sample.reading, self.gpus.entry(sample.index)) {
+            (_, Entry::Occupied(known)) => known.into_mut(),
+            (GpuReading::Lost { .. }, Entry::Vacant(unknown)) => unknown.insert(Gpu::default()),
+            (GpuReading::Ok { .. }, Entry::Vacant(_)) => return,
+        };
         match &sample.reading {
             GpuReading::Lost { reason } => {
                 (gpu.memory_used, gpu.core, gpu.blind) = (None, None, None);

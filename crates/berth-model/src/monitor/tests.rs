@@ -344,6 +344,70 @@ fn a_gpu_that_vanishes_is_told_once_and_its_tenants_are_shown_lost() {
     assert_eq!(host.started(), 1, "the task went on");
 }
 
+fn lost(index: u32, millis: u64) -> Event {
+    let reading = GpuReading::Lost { reason: "GPU is lost".into() };
+    let gpus = vec![GpuSample { index: GpuIndex(index), reading }];
+    Event::Sample(Sample { at: at(millis), took: Duration::ZERO, cpu: Duration::ZERO, gpus })
+}
+
+#[test]
+fn what_a_tenant_has_on_a_lost_gpu_is_unknown_from_the_moment_of_the_loss() {
+    let mut host = Host::new();
+    host.process(process(7), &container('a'));
+    host.look_with(100, &[(process(7), 0, 500)], Some(70));
+    host.look_with(900, &[(process(7), 0, 500)], Some(70));
+    let figures = |host: &mut Host, millis| {
+        let row = host.snapshot(millis).tasks.remove(0);
+        (row.gpu_memory_bytes, row.gpu_core_pct)
+    };
+    assert_eq!(figures(&mut host, 910), (Some(Bytes::from_mib(500)), Percent::checked(70)));
+    host.apply(lost(0, 1_000));
+    assert_eq!(figures(&mut host, 1_000), (None, None));
+    host.look(1_100, &[(process(7), 0, 600)]);
+    assert_eq!(figures(&mut host, 1_100), (Some(Bytes::from_mib(600)), Percent::checked(0)));
+}
+
+/// Each tenant's own use is read now and then, and is good for longer than a look: not for longer than the GPU.
+#[test]
+fn a_share_of_a_shared_gpu_is_forgotten_with_the_gpu() {
+    let mut host = Host::new();
+    for (pid, letter) in [(7, 'a'), (8, 'b')] {
+        host.process(process(pid), &container(letter));
+    }
+    let shares = [7, 8].map(|pid| GpuProcess {
+        process: process(pid),
+        kind: ProcessKind::Compute,
+        memory: Some(Bytes::from_mib(500)),
+        core: Percent::checked(30),
+    });
+    let reading = GpuReading::Ok { memory_used: None, core: None, processes: Ok(shares.into()) };
+    let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+    host.apply(Event::Sample(Sample { at: at(100), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
+    let cores = |host: &mut Host| host.snapshot(110).tasks.iter().map(|row| row.gpu_core_pct).collect::<Vec<_>>();
+    assert_eq!(cores(&mut host), [Percent::checked(30); 2]);
+    host.apply(lost(0, 105));
+    assert_eq!(cores(&mut host), [None; 2]);
+}
+
+#[test]
+fn a_gpu_lost_before_the_first_inventory_is_shown_lost_and_named_when_it_is_back() {
+    let mut host = Host { monitor: Monitor::new(settings::Monitor::default()), changes: Vec::new() };
+    host.apply(Event::Gpus(vec![gpu(1)]));
+    host.apply(lost(0, 100));
+    let view = host.snapshot(110).gpus.remove(0);
+    assert_eq!((view.index, view.uuid, view.name, view.mig), (GpuIndex(0), None, None, None));
+    assert_eq!(view.lost.as_deref(), Some("GPU is lost"));
+    assert!(matches!(&host.changes[..], [Change::GpuLost { gpu: GpuIndex(0), .. }]), "{:?}", host.changes);
+
+    host.process(process(7), &container('a'));
+    host.look(200, &[(process(7), 0, 500)]);
+    host.apply(Event::Gpus(vec![gpu(0), gpu(1)]));
+    let snapshot = host.snapshot(210);
+    assert_eq!((&snapshot.gpus[0].uuid, &snapshot.gpus[0].lost), (&Some(gpu(0).uuid), &None));
+    assert_eq!(snapshot.tasks[0].gpu_uuid, Some(gpu(0).uuid), "who was found on it meanwhile stays on it");
+    assert!(host.changes.contains(&Change::GpuBack { gpu: GpuIndex(0) }));
+}
+
 #[test]
 fn who_was_on_a_gpu_that_is_gone_from_the_inventory_is_on_it_no_more() {
     let another = GpuInfo { uuid: GpuUuid("GPU-x".into()), ..gpu(1) };

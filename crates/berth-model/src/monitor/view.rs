@@ -16,7 +16,7 @@ impl Monitor {
         let ended = self.ended_views.of(&self.ended, now);
         Snapshot {
             taken_at: now.wall,
-            gpus: self.gpus.values().map(|gpu| self.gpu_view(gpu)).collect(),
+            gpus: self.gpus.iter().map(|(index, gpu)| self.gpu_view(*index, gpu)).collect(),
             tasks: self.rows(now),
             ended,
             sources: self
@@ -62,18 +62,19 @@ impl Monitor {
         facts.user.clone().or_else(|| facts.uid.map(|uid| uid.to_string()))
     }
 
-    fn gpu_view(&self, gpu: &Gpu) -> GpuView {
+    fn gpu_view(&self, index: GpuIndex, gpu: &Gpu) -> GpuView {
+        let info = gpu.info.as_ref();
         GpuView {
-            index: gpu.info.index,
-            uuid: gpu.info.uuid.clone(),
-            name: gpu.info.name.clone(),
+            index,
+            uuid: info.map(|info| info.uuid.clone()),
+            name: info.map(|info| info.name.clone()),
             memory_used_bytes: gpu.memory_used,
-            memory_total_bytes: gpu.info.memory_total,
+            memory_total_bytes: info.and_then(|info| info.memory_total),
             core_pct: gpu.core,
-            tenants: u32::try_from(self.tenants_on(gpu.info.index).len()).unwrap_or(u32::MAX),
+            tenants: u32::try_from(self.tenants_on(index).len()).unwrap_or(u32::MAX),
             lost: gpu.lost.clone(),
             blind: gpu.blind.clone(),
-            mig: gpu.info.mig,
+            mig: info.and_then(|info| info.mig),
         }
     }
 
@@ -116,12 +117,12 @@ impl Monitor {
             command: stays.first().map(|stay| stay.facts.command.clone()).unwrap_or_default(),
             pids: stays.iter().map(|stay| stay.facts.process.pid).collect(),
             process_kinds: presences().map(|p| p.kind).collect::<BTreeSet<_>>().into_iter().collect(),
-            gpu_uuid: gpu.and_then(|gpu| self.gpus.get(&gpu)).map(|gpu| gpu.info.uuid.clone()),
+            gpu_uuid: gpu.and_then(|gpu| self.gpus.get(&gpu)?.info.as_ref()).map(|info| info.uuid.clone()),
             gpu_index: gpu,
             gpu_memory_bytes: presences()
                 .map(|presence| presence.memory)
                 .sum::<Option<Bytes>>()
-                .filter(|_| gpu.is_some()),
+                .filter(|_| gpu.is_some_and(|gpu| !self.is_lost(gpu))),
             gpu_core_pct: gpu.and_then(|gpu| self.core_of(&stays, gpu, now.mono)),
             state: self.state_of(&stays, gpu, task.is_some(), now.mono),
             task_id: task.map(|task| task.id),
@@ -131,7 +132,15 @@ impl Monitor {
         }
     }
 
+    /// What a tenant had on a lost GPU says nothing about now.
+    fn is_lost(&self, gpu: GpuIndex) -> bool {
+        self.gpus.get(&gpu).is_some_and(|gpu| gpu.lost.is_some())
+    }
+
     fn core_of(&self, stays: &[&Stay], gpu: GpuIndex, now: Mono) -> Option<Percent> {
+        if self.is_lost(gpu) {
+            return None;
+        }
         if let Some(core) = self.sole_core(gpu, now) {
             return Some(core);
         }
@@ -143,7 +152,7 @@ impl Monitor {
     }
 
     fn state_of(&self, stays: &[&Stay], gpu: Option<GpuIndex>, has_task: bool, now: Mono) -> TaskState {
-        let is_lost = gpu.and_then(|gpu| self.gpus.get(&gpu)).is_some_and(|gpu| gpu.lost.is_some());
+        let is_lost = gpu.is_some_and(|gpu| self.is_lost(gpu));
         let computed_at = stays.iter().filter_map(|stay| stay.computed_at).max();
         match computed_at {
             _ if is_lost => TaskState::Lost,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use berth_api::{Client, ClientError, paths};
-use berth_model::snapshot::EndedTask;
-use berth_model::{GpuIndex, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
+use berth_model::snapshot::{EndedTask, SourceView};
+use berth_model::{GpuIndex, GpuView, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -29,7 +29,14 @@ With --json: an array with one object per tenant and GPU. With --all: an object 
 `tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
 Unknown is null.
 GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
-Without a daemon berth looks once itself, and says so.";
+Without a daemon berth looks once itself, and says so.
+
+Exit codes: 0 the GPUs were looked at, also if nobody is there or some of them are lost;
+3 nothing could be looked at, so that an empty answer means nothing (standard error says why);
+1 any other failure.";
+
+/// Nobody could look: told apart from failures, since a script may want to go on.
+const NOTHING_SEEN: u8 = 3;
 
 /// A daemon that has only just started gets this long for its first look: waking a driver can take seconds.
 const FIRST_LOOK_WITHIN: Duration = Duration::from_secs(10);
@@ -56,14 +63,23 @@ pub struct Args {
     no_trunc: bool,
 }
 
+impl Args {
+    fn asked_for<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a GpuView> {
+        let wanted = self.gpu.map(GpuIndex);
+        snapshot.gpus.iter().filter(move |gpu| wanted.is_none_or(|wanted| gpu.index == wanted))
+    }
+}
+
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
-    match args.watch {
-        Some(interval) => watch::run(args, &settings, interval.get())?,
-        None => show(args, &once(&settings)?, &mut Told::default())?,
+    if let Some(interval) = args.watch {
+        watch::run(args, &settings, interval.get())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::SUCCESS)
+    let snapshot = once(&settings)?;
+    show(args, &snapshot, &mut Told::default())?;
+    Ok(if Seen::of(args, &snapshot) == Seen::Nothing { ExitCode::from(NOTHING_SEEN) } else { ExitCode::SUCCESS })
 }
 
 fn once(settings: &Settings) -> Result<Snapshot> {
@@ -88,7 +104,8 @@ fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
 
 fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
     let shown = Shown::of(args, snapshot);
-    for warning in told.news(warnings(snapshot)) {
+    let note = nobody(args, snapshot).filter(|_| !args.json && shown.tasks.is_empty());
+    for warning in told.news(warnings(args, snapshot).into_iter().chain(note).collect()) {
         eprintln!("berth: {warning}");
     }
     if args.json {
@@ -129,6 +146,32 @@ impl<'a> Shown<'a> {
     }
 }
 
+/// How much of what was asked for could be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    All,
+    Some,
+    Nothing,
+}
+
+impl Seen {
+    fn of(args: &Args, snapshot: &Snapshot) -> Self {
+        let is_blind =
+            |view: &SourceView| view.source == Source::Nvml && matches!(view.status, SourceStatus::Down { .. });
+        let asked: Vec<bool> = args.asked_for(snapshot).map(|gpu| gpu.lost.is_none() && gpu.blind.is_none()).collect();
+        // A host without GPUs has been looked at, one without the GPU that was asked for has not.
+        let is_missing = args.gpu.is_some() && asked.is_empty();
+        if snapshot.sources.iter().any(is_blind) || is_missing {
+            return Seen::Nothing;
+        }
+        match asked.iter().filter(|is_seen| **is_seen).count() {
+            seen if seen == asked.len() => Seen::All,
+            0 => Seen::Nothing,
+            _ => Seen::Some,
+        }
+    }
+}
+
 /// Warnings somebody can still read: they are not said again while they last.
 #[derive(Debug, Default)]
 struct Told(BTreeSet<String>);
@@ -140,8 +183,19 @@ impl Told {
     }
 }
 
+/// For an empty table; `None` where nothing was seen, which the warnings tell.
+fn nobody(args: &Args, snapshot: &Snapshot) -> Option<String> {
+    match (Seen::of(args, snapshot), args.gpu) {
+        (Seen::Nothing, _) => None,
+        (Seen::All, _) if snapshot.gpus.is_empty() => Some("the driver lists no GPU".to_owned()),
+        (Seen::All, Some(gpu)) => Some(format!("nobody uses GPU {gpu}")),
+        (Seen::All, None) => Some("nobody uses the GPUs".to_owned()),
+        (Seen::Some, _) => Some("nobody uses the others".to_owned()),
+    }
+}
+
 /// An empty table must not be taken for an empty GPU when nobody could look, nor an id for a name.
-fn warnings(snapshot: &Snapshot) -> Vec<String> {
+fn warnings(args: &Args, snapshot: &Snapshot) -> Vec<String> {
     let nameless = snapshot.tasks.iter().any(|row| row.container_id.is_some() && row.image.is_none());
     let blind = snapshot.sources.iter().filter_map(|view| match (view.source, &view.status) {
         (Source::Nvml, SourceStatus::Down { reason }) => {
@@ -163,7 +217,12 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
     let divided = snapshot.gpus.iter().filter(|gpu| gpu.mig == Some(true)).map(|gpu| {
         format!("GPU {} is in MIG mode: its instances are not told apart, tenants are shown by GPU", gpu.index)
     });
-    blind.chain(lost).chain(unlisted).chain(divided).collect()
+    let is_missing = !snapshot.gpus.is_empty() && args.asked_for(snapshot).next().is_none();
+    let missing = args.gpu.filter(|_| is_missing).map(|wanted| {
+        let there: Vec<String> = snapshot.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+        format!("there is no GPU {wanted} (there are: {})", there.join(", "))
+    });
+    blind.chain(lost).chain(unlisted).chain(divided).chain(missing).collect()
 }
 
 #[cfg(test)]
@@ -173,7 +232,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::testing::{busy, ended, lost};
+    use crate::testing::{busy, empty, ended, gpu, lost};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -197,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_warning_is_said_once_while_it_lasts_and_again_when_it_comes_back() {
-        let (mut told, warnings) = (Told::default(), warnings(&lost()));
+        let (mut told, warnings) = (Told::default(), warnings(&args(&[]), &lost()));
         assert!(warnings.iter().any(|warning| warning.starts_with("GPU 0 is lost")), "{warnings:?}");
         assert_eq!(told.news(warnings.clone()), warnings);
         assert_eq!(told.news(warnings.clone()), Vec::<String>::new());
@@ -208,9 +267,34 @@ mod tests {
     #[test]
     fn a_gpu_in_mig_mode_is_told_and_no_other() {
         let mut snapshot = busy();
+        let warnings = |snapshot: &Snapshot| warnings(&args(&[]), snapshot);
         assert_eq!(warnings(&snapshot), Vec::<String>::new());
         (snapshot.gpus[0].mig, snapshot.gpus[1].mig) = (Some(true), None);
         let [warning] = &warnings(&snapshot)[..] else { panic!("{:?}", warnings(&snapshot)) };
         assert!(warning.starts_with("GPU 0 is in MIG mode"), "{warning}");
+    }
+
+    #[test]
+    fn whoever_could_not_look_says_nothing_was_seen_and_not_that_nobody_is_there() {
+        let told = |line: &[&str], snapshot: &Snapshot| {
+            let args = args(line);
+            (Seen::of(&args, snapshot), nobody(&args, snapshot))
+        };
+        let says = |words: &str| Some(words.to_owned());
+        let mut host = empty();
+        host.gpus.push(gpu(1, 0, 0));
+        assert_eq!(told(&[], &host), (Seen::All, says("nobody uses the GPUs")));
+        assert_eq!(told(&["--gpu", "1"], &host), (Seen::All, says("nobody uses GPU 1")));
+        assert_eq!(told(&["--gpu", "7"], &host), (Seen::Nothing, None));
+        assert_eq!(warnings(&args(&["--gpu", "7"]), &host), ["there is no GPU 7 (there are: 0, 1)"]);
+        host.gpus[0].lost = says("XID 79");
+        assert_eq!(told(&[], &host), (Seen::Some, says("nobody uses the others")));
+        assert_eq!(told(&["--gpu", "0"], &host), (Seen::Nothing, None));
+        host.gpus[1].blind = says("unknown error");
+        assert_eq!(told(&[], &host), (Seen::Nothing, None));
+        host.gpus.clear();
+        assert_eq!(told(&[], &host), (Seen::All, says("the driver lists no GPU")));
+        host.sources[0].status = SourceStatus::Down { reason: "no driver".into() };
+        assert_eq!(told(&[], &host), (Seen::Nothing, None));
     }
 }

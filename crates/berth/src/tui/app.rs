@@ -56,7 +56,8 @@ pub struct App {
     pub silence: Option<Duration>,
     pub snapshot: Option<Arc<Snapshot>>,
     pub last_change: Option<String>,
-    pub gpu_histories: BTreeMap<GpuUuid, Histories>,
+    /// Another GPU under the same index has a history of its own.
+    pub gpu_histories: BTreeMap<(GpuIndex, Option<GpuUuid>), Histories>,
     pub row_histories: BTreeMap<RowKey, Histories>,
     pub order: Order,
     pub filter: String,
@@ -111,7 +112,7 @@ impl App {
 
     fn step_with(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
-            let histories = self.gpu_histories.entry(gpu.uuid.clone()).or_default();
+            let histories = self.gpu_histories.entry((gpu.index, gpu.uuid.clone())).or_default();
             histories.memory.push(share(gpu.memory_used_bytes, gpu.memory_total_bytes));
             histories.core.push(gpu.core_pct.map(Percent::get));
         }

@@ -91,7 +91,9 @@ impl Screen {
             title: format!("berth {}", env!("CARGO_PKG_VERSION")),
             clock: clock.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
             status: status(app),
-            gpus: gpus.map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&gpu.uuid), width)).collect(),
+            gpus: gpus
+                .map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&(gpu.index, gpu.uuid.clone())), width))
+                .collect(),
             table,
             footer: footer(app),
             popup: popup(app, width, zone),
@@ -135,7 +137,11 @@ fn gpu_panel(gpu: &GpuView, histories: Option<&Histories>, width: usize) -> GpuP
     let known = if gpu.blind.is_some() { " known" } else { "" };
     let mig = if gpu.mig == Some(true) { ", MIG mode" } else { "" };
     GpuPanel {
-        heading: format!("GPU {} {}, {tenants}{known}{mig}", gpu.index, gpu.name),
+        heading: match &gpu.name {
+            Some(name) => format!("GPU {} {name}, {tenants}{known}{mig}", gpu.index),
+            // Lost since before anybody looked: neither what it is nor who is on it is known.
+            None => format!("GPU {}", gpu.index),
+        },
         lost: gpu.lost.clone(),
         blind: gpu.blind.as_ref().map(|reason| format!("processes cannot be listed: {reason}")),
         memory: memory_gauge(gpu.memory_used_bytes, gpu.memory_total_bytes, histories, width),

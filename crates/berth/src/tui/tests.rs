@@ -181,7 +181,7 @@ fn no_number_is_cut_where_there_is_too_little_room() {
 #[test]
 fn a_gpu_that_cannot_be_seen_whole_says_so_at_every_width_there_is_a_screen_for() {
     let mut snapshot = blind(empty());
-    snapshot.gpus[0].name = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition".into();
+    snapshot.gpus[0].name = Some("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition".into());
     let app = app(snapshot);
     for width in 44..140 {
         let screen = drawn(&app, (width, 24));

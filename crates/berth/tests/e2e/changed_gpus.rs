@@ -32,19 +32,19 @@ fn another_gpu_under_the_same_index_is_told_as_what_it_is_and_nobody_is_put_on_i
     let gpus = until("the new GPUs", || {
         let snapshot = daemon.snapshot();
         let mut on_a_gpu = snapshot.tasks.iter().filter(|row| row.gpu_uuid.is_some());
-        assert!(on_a_gpu.all(|row| row.gpu_uuid.as_ref() == Some(&before[0].uuid)), "{:?}", snapshot.tasks);
+        assert!(on_a_gpu.all(|row| row.gpu_uuid == before[0].uuid), "{:?}", snapshot.tasks);
         seen_lost |= snapshot.tasks.iter().any(|row| row.state == TaskState::Lost);
         (snapshot.gpus.len() == 3).then_some(snapshot.gpus)
     });
     assert!(seen_lost, "the tenant's GPU went away under it");
     for (gpu, index) in gpus.iter().zip(0..) {
-        assert_eq!((gpu.index.0, gpu.name.as_str(), &gpu.lost), (index, "NVIDIA GeForce RTX 3090", &None));
+        assert_eq!((gpu.index.0, gpu.name.as_deref(), &gpu.lost), (index, Some("NVIDIA GeForce RTX 3090"), &None));
         assert!(before.iter().all(|old| old.uuid != gpu.uuid), "{gpus:?}");
     }
     events.wait_for("the new GPU", |change| matches!(change, Change::GpuBack { gpu } if gpu.0 == 0).then_some(()));
     daemon.sees_nothing_of(&old.key());
     let new = host.holder("new", &["--device", "2"]);
-    assert_eq!(daemon.sees(&new.key()).gpu_uuid.as_ref(), Some(&gpus[2].uuid));
+    assert_eq!(daemon.sees(&new.key()).gpu_uuid, gpus[2].uuid);
     assert!(daemon.is_running());
 }
 

@@ -71,7 +71,7 @@ fn ps_json_has_the_promised_keys_with_true_values() {
     let mut wanted: Vec<&str> = PROMISED.iter().chain(&FURTHER).copied().collect();
     wanted.sort_unstable();
     assert_eq!(keys(&rows[0]), wanted);
-    let uuid = daemon.snapshot().gpus[1].uuid.to_string();
+    let uuid = daemon.snapshot().gpus[1].uuid.as_ref().unwrap().to_string();
     check_holder(&rows[0], &tenant, &uuid);
 
     let begun = tenant
@@ -115,7 +115,7 @@ fn ps_without_a_daemon_shows_the_same_tenant_and_says_who_looked() {
     let rows: Vec<Value> = serde_json::from_str(&answer.stdout).unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     let daemon = host.daemon();
-    check_holder(&rows[0], &tenant, &daemon.snapshot().gpus[1].uuid.to_string());
+    check_holder(&rows[0], &tenant, &daemon.snapshot().gpus[1].uuid.as_ref().unwrap().to_string());
     assert_eq!(keys(&rows[0]), keys(&serde_json::to_value(daemon.sees(&tenant.key())).unwrap()));
     assert_eq!(rows[0]["task_start_evidence"], "process");
     let table = ps(&[]).ok();

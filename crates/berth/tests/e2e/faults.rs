@@ -22,7 +22,7 @@ fn stays_lost(daemon: &Daemon, tenant: &Tenant) {
         let snapshot = daemon.snapshot();
         let row = snapshot.tasks.iter().find(|row| row.tenant == tenant.key()).unwrap();
         assert_eq!((row.state, row.gpu_index.map(|gpu| gpu.0)), (TaskState::Lost, Some(0)));
-        assert!(snapshot.gpus[0].lost.is_some() && row.gpu_uuid.as_ref() == Some(&snapshot.gpus[0].uuid));
+        assert!(snapshot.gpus[0].lost.is_some() && row.gpu_uuid == snapshot.gpus[0].uuid);
     });
 }
 

@@ -73,7 +73,16 @@ fn contract(host: &mut dyn Host) {
     assert!(matches!(reading(&look, FIRST), RawReading::Lost { reason } if !reason.is_empty()));
     assert_eq!(listed(&look, SECOND)[0].pid, pid, "the others go on, under their own index");
 
+    let mut late = host.probe();
+    assert_eq!(late.inventory().unwrap(), gpus[1..], "a lost GPU cannot be described");
+    assert!(matches!(reading(&late.look(false), FIRST), RawReading::Lost { reason } if !reason.is_empty()));
+    assert_eq!(listed(&late.look(false), SECOND)[0].pid, pid);
+
     host.bring_back(FIRST);
+    eventually("the GPU that was lost from the first is read", || {
+        matches!(reading(&late.look(false), FIRST), RawReading::Ok { .. })
+    });
+    assert_eq!(late.inventory().unwrap(), gpus);
     eventually("the GPU that came back is read", || {
         matches!(reading(&probe.look(false), FIRST), RawReading::Ok { .. })
     });
