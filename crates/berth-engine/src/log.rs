@@ -1,12 +1,13 @@
 //! Changes in the log, each with fields of its own, so that logs can be searched by tenant, task or GPU.
 //!
 //! The names are those of the JSON events, except for what a log does better: a tenant is one word, a duration is in
-//! seconds, and the time of the change is that of the line.
+//! seconds, and the time of the change is that of the line. What somebody may have to see to is a warning; what happens
+//! with every process is for those who look closely, so that the log of a busy host grows with its tasks alone.
 
 use std::time::Duration;
 
-use berth_model::Change;
-use tracing::info;
+use berth_model::{Change, SourceStatus};
+use tracing::{debug, info, warn};
 
 /// One line per change.
 pub(crate) fn log_change(change: &Change) {
@@ -20,13 +21,18 @@ pub(crate) fn log_change(change: &Change) {
             info!(change = kind, task = task.0, %tenant, name, seconds, "a task ended");
         }
         Change::MomentSeen { tenant, name, process, moment, .. } => {
-            info!(change = kind, %tenant, name, pid = process.pid, moment = moment.as_str(), "a probe saw a moment");
+            debug!(change = kind, %tenant, name, pid = process.pid, moment = moment.as_str(), "a probe saw a moment");
         }
-        Change::GpuLost { gpu, reason } => info!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
+        Change::GpuLost { gpu, reason } => warn!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
         Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
         Change::SourceChanged { source, status } => {
-            let (source, reason) = (source.as_str(), status.reason());
-            info!(change = kind, source, status = status.as_str(), reason, "a source changed");
+            let (source, word) = (source.as_str(), status.as_str());
+            match status {
+                SourceStatus::Down { reason } => {
+                    warn!(change = kind, source, status = word, reason, "a source is missing");
+                }
+                SourceStatus::Up | SourceStatus::Off => info!(change = kind, source, status = word, "a source changed"),
+            }
         }
     }
 }
@@ -56,14 +62,24 @@ mod tests {
 
     /// The fields of the JSON log line of a change.
     fn logged(change: &Change) -> Value {
+        line(change).1
+    }
+
+    fn level(change: &Change) -> String {
+        line(change).0
+    }
+
+    /// Level and fields.
+    fn line(change: &Change) -> (String, Value) {
         let written = Written::default();
         let writer = written.clone();
-        let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
+        let subscriber = tracing_subscriber::fmt().json().with_max_level(tracing::Level::TRACE);
+        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, || log_change(change));
         let line: Value = serde_json::from_slice(&written.0.lock().unwrap()).unwrap();
         let mut fields = line["fields"].clone();
         fields.as_object_mut().unwrap().remove("message").unwrap();
-        fields
+        (line["level"].as_str().unwrap().to_owned(), fields)
     }
 
     fn tenant() -> (TenantKey, String) {
@@ -108,5 +124,20 @@ mod tests {
             logged(&status(SourceStatus::Up)),
             json!({"change": "source_changed", "source": "docker", "status": "up"})
         );
+    }
+
+    #[test]
+    fn what_an_operator_must_see_to_is_a_warning_and_what_each_process_does_is_for_debugging() {
+        let gpu = GpuIndex(1);
+        assert_eq!(level(&Change::GpuLost { gpu, reason: "XID 79".into() }), "WARN");
+        assert_eq!(level(&Change::GpuBack { gpu }), "INFO");
+        let source = |status| level(&Change::SourceChanged { source: Source::Nvml, status });
+        let down = SourceStatus::Down { reason: "no driver".into() };
+        assert_eq!([source(down), source(SourceStatus::Up), source(SourceStatus::Off)], ["WARN", "INFO", "INFO"]);
+        let ((tenant, name), task, at) = (tenant(), TaskId(3), Mono(5));
+        let (process, moment) = (ProcKey { pid: 77, start_ticks: 1 }, Moment::FirstLaunch);
+        let seen = Change::MomentSeen { tenant: tenant.clone(), name: name.clone(), process, moment, at };
+        assert_eq!(level(&seen), "DEBUG");
+        assert_eq!(level(&Change::TaskStarted { task, tenant, name, at, evidence: Evidence::Probe }), "INFO");
     }
 }
