@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
 pub use problems::{InvalidSettings, LONGEST_SOCKET, MOST_ROWS};
-use read::{choice, count};
+use read::{choice, count, octal, rows};
 
 /// The whole configuration file. Every key is optional; unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub struct Monitor {
     pub probed_interval: Span,
     /// How long to look fast after an event.
     pub fast_for: Span,
-    /// A tenant that holds memory and has not computed for this long is idle.
+    /// A tenant that has computed, and has not for this long, is idle. Who has not been seen computing is loaded.
     pub idle_after: Span,
     /// Between two readings of per-process GPU use, which cost the driver milliseconds.
     pub utilisation_interval: Span,
@@ -95,7 +95,7 @@ pub struct Table {
     /// Where it is; its directory is made if it is missing.
     pub path: PathBuf,
     /// Rows it has room for, at most 65536; more tenants than that are counted as left out.
-    #[serde(deserialize_with = "count")]
+    #[serde(deserialize_with = "rows")]
     pub rows: u32,
 }
 
@@ -106,6 +106,7 @@ pub struct Api {
     /// Unix socket it listens on; its path has at most 107 bytes.
     pub socket: PathBuf,
     /// Permissions of the socket, in octal: who may read the state of this host.
+    #[serde(deserialize_with = "octal")]
     pub socket_mode: String,
     /// Group of the socket, whose members may then read without being root; empty leaves it with the daemon's own.
     pub socket_group: String,
@@ -249,6 +250,13 @@ mod tests {
         assert_eq!(told("-1"), "invalid value: integer `-1`, expected a whole number, 0 or more");
         assert_eq!(told("\"9\""), "invalid type: string \"9\", expected a whole number, 0 or more");
         assert_eq!(told("1.5"), "invalid type: floating point `1.5`, expected a whole number, 0 or more");
-        assert_eq!(told("5_000_000_000"), "5000000000 is too large");
+        assert_eq!(told("5_000_000_000"), "5000000000 is too large: must be at most 65536");
+    }
+
+    #[test]
+    fn permissions_given_as_a_number_are_refused_with_what_to_write() {
+        let error = toml::from_str::<Settings>("api.socket_mode = 660").unwrap_err();
+        let expected = "invalid type: integer `660`, expected permissions in octal and in quotes, such as \"0660\"";
+        assert_eq!(error.message(), expected);
     }
 }

@@ -173,6 +173,25 @@ mod tests {
         assert!(told("docker.mode=maybe").contains("`maybe`"));
         assert!(told("docker.mode.x=1").contains("--set docker.mode.x=1"));
         assert!(told("docker=off").contains("a section is expected"));
+        let rows = "99999999999999999999";
+        let expected = format!("--set table.rows={rows}: {rows} is too large: must be at most 65536");
+        assert_eq!(told(&format!("table.rows={rows}")), expected);
+        assert_eq!(
+            told("table.rows=5000000000"),
+            "--set table.rows=5000000000: 5000000000 is too large: must be at most 65536"
+        );
+        let interval = told(&format!("monitor.interval={rows}"));
+        assert!(interval.contains(rows) && interval.contains("is not a duration"), "{interval}");
+        let mode = told("api.socket_mode=9999");
+        assert!(mode.ends_with("api.socket_mode is `9999`: write permissions in octal, such as `0660`"), "{mode}");
+    }
+
+    #[test]
+    fn a_number_on_the_command_line_may_be_meant_as_text() {
+        let settings = with("", &["api.socket_mode=660", "api.socket_group=100", "api.socket=7"]).unwrap();
+        assert_eq!((settings.api.mode(), settings.api.socket_group.as_str()), (Some(0o660), "100"));
+        assert_eq!(settings.api.socket, PathBuf::from("7"));
+        with("[api]\nsocket_mode = 660\n", &[]).expect_err("a file has quotes");
     }
 
     #[test]

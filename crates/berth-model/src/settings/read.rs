@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use serde::de::{self, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::problems::MOST_ROWS;
+
 pub(super) fn count<'de, T: TryFrom<u64>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_any(Count(PhantomData))
 }
@@ -13,6 +15,31 @@ pub(super) fn count<'de, T: TryFrom<u64>, D: Deserializer<'de>>(deserializer: D)
 /// One of a few words. An enum alone takes tables too, and refuses other things as being no variant.
 pub(super) fn choice<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::deserialize(String::deserialize(deserializer)?.into_deserializer())
+}
+
+/// Rows of the task table, which has less room than the type.
+pub(super) fn rows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let rows: u64 = count(deserializer)?;
+    u32::try_from(rows).map_err(|_| de::Error::custom(format!("{rows} is too large: must be at most {MOST_ROWS}")))
+}
+
+/// Permissions, as text: what the number 660 would mean is anybody's guess.
+pub(super) fn octal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_any(Octal)
+}
+
+struct Octal;
+
+impl Visitor<'_> for Octal {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("permissions in octal and in quotes, such as \"0660\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
 }
 
 struct Count<T>(PhantomData<T>);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use berth_model::Settings;
+use berth_model::settings::MOST_ROWS;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Table, Value};
@@ -32,8 +33,10 @@ pub struct Given {
     /// `section.key`; a section alone if there is none of that name, or if it was given as something else.
     pub key: String,
     pub place: Place,
-    /// `Err`: what not even TOML allows, such as a number of 100 digits.
+    /// `Err`: the digits of a number that is too large for any setting.
     value: Result<Value, String>,
+    /// The same as text: on the command line nobody writes quotes.
+    text: Option<String>,
 }
 
 /// The values of a file, or all that is wrong with its syntax.
@@ -64,17 +67,28 @@ pub fn in_argument(argument: &str) -> Result<Vec<Given>, Problem> {
     let place = Place::Option(format!("--set {argument}"));
     let all = |text: &str| DeTable::parse(text).ok().map(|root| values(root.get_ref(), |_| place.clone()));
     let as_text = |(key, value): (&str, &str)| all(&format!("{key} = {}", Value::from(value)));
-    all(argument).or_else(|| as_text(argument.split_once('=')?)).filter(|given| !given.is_empty()).ok_or_else(|| {
+    let given = all(argument).or_else(|| as_text(argument.split_once('=')?)).filter(|given| !given.is_empty());
+    let mut given = given.ok_or_else(|| {
         let words = "write KEY=VALUE, such as `monitor.fast_interval=10ms`".to_owned();
         Problem { place: Some(place.clone()), words }
-    })
+    })?;
+    if let ([given], Some((key, text))) = (&mut given[..], argument.split_once('='))
+        && given.key == key.trim()
+    {
+        given.text = Some(text.to_owned());
+    }
+    Ok(given)
 }
 
 /// `place` is told where in the text the value's key stands.
 fn values(root: &DeTable<'_>, place: impl Fn(usize) -> Place) -> Vec<Given> {
     let given = |key: String, offset: usize, value: &Spanned<DeValue<'_>>| {
-        let value = Value::deserialize(ValueDeserializer::from(value.clone()));
-        Given { key, place: place(offset), value: value.map_err(|error| error.message().to_owned()) }
+        let read = Value::deserialize(ValueDeserializer::from(value.clone()));
+        let value = read.map_err(|error| match value.get_ref() {
+            DeValue::Integer(number) => number.to_string(),
+            _ => error.message().to_owned(),
+        });
+        Given { key, place: place(offset), value, text: None }
     };
     let mut all = Vec::new();
     for (section, value) in root {
@@ -118,14 +132,28 @@ pub fn put(table: &mut Table, key: &str, value: Value) {
 impl Given {
     /// The value, if the settings can take it; else in which words it is refused.
     pub fn judge(&self) -> Result<Value, String> {
-        let value = self.value.clone()?;
         if is_section(&self.key) {
             return Err(format!("a section is expected: write `[{}]`, and its keys below it", self.key));
         }
-        match settings_with(&self.key, value.clone()) {
-            Ok(_) => Ok(value),
-            Err(error) => Err(error.message().to_owned()),
+        let refused = match &self.value {
+            Ok(value) => match settings_with(&self.key, value.clone()) {
+                Ok(_) => return Ok(value.clone()),
+                Err(error) => error.message().to_owned(),
+            },
+            Err(digits) => self.too_large(digits),
+        };
+        let text = self.text.clone().map(Value::from);
+        text.filter(|text| settings_with(&self.key, text.clone()).is_ok()).ok_or(refused)
+    }
+
+    fn too_large(&self, digits: &str) -> String {
+        if settings_with(&self.key, Value::from(1)).is_ok() {
+            let most = if self.key == "table.rows" { i64::from(MOST_ROWS) } else { i64::MAX };
+            return format!("{digits} is too large: must be at most {most}");
         }
+        // A number is the mistake, not its size.
+        let refused = settings_with(&self.key, Value::from(i64::MAX)).map_err(|error| error.message().to_owned());
+        refused.err().unwrap_or_default().replace(&i64::MAX.to_string(), digits)
     }
 }
 
