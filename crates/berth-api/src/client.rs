@@ -10,7 +10,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, HOST};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -41,6 +41,8 @@ pub enum ClientError {
     Silent { socket: PathBuf },
     #[error("the daemon refused {path}: {message} ({code})")]
     Refused { path: String, code: String, message: String },
+    #[error("whatever listens on {socket} is not berth: name the daemon's socket (--socket, or api.socket)")]
+    Foreign { socket: PathBuf },
     #[error("the daemon's answer to {path} is not understood: is it another version?")]
     NotUnderstood { path: String, source: serde_json::Error },
     #[error("the daemon ended the event stream")]
@@ -71,7 +73,10 @@ impl Client {
     /// `path`: one of [`crate::paths`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let body = self.get_bytes(path).await?;
-        serde_json::from_slice(&body).map_err(|source| ClientError::NotUnderstood { path: path.to_owned(), source })
+        serde_json::from_slice(&body).map_err(|source| match source.is_data() {
+            true => ClientError::NotUnderstood { path: path.to_owned(), source },
+            false => self.foreign(),
+        })
     }
 
     /// For answers that are no JSON: the metrics page.
@@ -104,7 +109,7 @@ impl Client {
 
     async fn request(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
-        let http = |source| ClientError::Http { socket: self.socket.clone(), source };
+        let http = |source| self.failed(source);
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // Ends with the response; its errors come out of the response too.
@@ -114,18 +119,24 @@ impl Client {
     }
 
     async fn body_of(&self, response: Response<Incoming>) -> Result<Bytes, ClientError> {
-        let http = |source| ClientError::Http { socket: self.socket.clone(), source };
+        let http = |source| self.failed(source);
         Ok(response.into_body().collect().await.map_err(http)?.to_bytes())
     }
 
     async fn refusal(&self, path: &str, response: Response<Incoming>) -> Result<ClientError, ClientError> {
-        let status: StatusCode = response.status();
         let body = self.body_of(response).await?;
-        let (code, message) = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(body) => (body.error.code, body.error.message),
-            Err(_) => (status.as_str().to_owned(), String::from_utf8_lossy(&body).trim().to_owned()),
-        };
-        Ok(ClientError::Refused { path: path.to_owned(), code, message })
+        // All that berth refuses, it refuses in these words.
+        let Ok(ErrorBody { error }) = serde_json::from_slice(&body) else { return Ok(self.foreign()) };
+        Ok(ClientError::Refused { path: path.to_owned(), code: error.code, message: error.message })
+    }
+
+    fn foreign(&self) -> ClientError {
+        ClientError::Foreign { socket: self.socket.clone() }
+    }
+
+    fn failed(&self, source: hyper::Error) -> ClientError {
+        // What it says is no HTTP.
+        if source.is_parse() { self.foreign() } else { ClientError::Http { socket: self.socket.clone(), source } }
     }
 
     fn not_connected(&self, source: io::Error) -> ClientError {

@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::UnixListener;
 
+use berth_model::settings::LONGEST_SOCKET;
+
 use crate::feed::Feed;
 use crate::serve::serve;
 
@@ -123,14 +125,9 @@ fn connect_at_once(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Binds under another name and renames, so that nobody can connect before the permissions are right, and a stale
-/// socket is replaced at once. The other name is no longer than the socket's own, or a path that fits would not.
+/// socket is replaced at once.
 fn bind_in_place(path: &Path, mode: u32, gid: Option<u32>) -> io::Result<(StdListener, (u64, u64))> {
-    let hidden = path.with_file_name(format!(".{:x}", std::process::id()));
-    match fs::remove_file(&hidden) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = StdListener::bind(&hidden)?;
+    let (listener, hidden) = bind_beside(path)?;
     let placed = (|| {
         listener.set_nonblocking(true)?;
         // The group before the permissions, which are for it.
@@ -148,6 +145,29 @@ fn bind_in_place(path: &Path, mode: u32, gid: Option<u32>) -> io::Result<(StdLis
             Err(error)
         }
     }
+}
+
+/// Binds under a name that is free for the moment. It must fit where the socket's own does, which may be shorter.
+fn bind_beside(path: &Path) -> io::Result<(StdListener, PathBuf)> {
+    let name_bytes = path.file_name().map_or(0, std::ffi::OsStr::len);
+    let room = LONGEST_SOCKET.saturating_sub(path.as_os_str().len() - name_bytes);
+    let ours = format!(".{:x}", std::process::id());
+    if ours.len() <= room {
+        let hidden = path.with_file_name(ours);
+        // If it is there, then from another process that had our pid and was killed.
+        match fs::remove_file(&hidden) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => return Ok((StdListener::bind(&hidden)?, hidden)),
+        }
+    }
+    let short = ('a'..='z').map(|letter| path.with_file_name(letter.to_string())).filter(|hidden| hidden != path);
+    for hidden in short {
+        match StdListener::bind(&hidden) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return Ok((bound?, hidden)),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 #[cfg(test)]
@@ -236,11 +256,28 @@ mod tests {
     #[test]
     fn a_path_as_long_as_the_settings_allow_can_be_connected_to() {
         let dir = dir();
-        let name = "x".repeat(berth_model::settings::LONGEST_SOCKET - dir.path().as_os_str().len() - 1);
+        let name = "x".repeat(LONGEST_SOCKET - dir.path().as_os_str().len() - 1);
         let path = dir.path().join(&name);
         let _server = Server::bind(&path, &access(0o600)).unwrap();
         UnixStream::connect(&path).unwrap();
         UnixStream::connect(dir.path().join(name + "x")).unwrap_err();
+    }
+
+    #[test]
+    fn a_short_name_in_a_long_directory_can_be_bound_and_connected_to() {
+        for name in ["s", "a", "ab", "sock", "b.sock", "be.sock"] {
+            let dir = dir();
+            let room = LONGEST_SOCKET - dir.path().as_os_str().len() - name.len() - 2;
+            let deep = dir.path().join("d".repeat(room));
+            let path = deep.join(name);
+            assert_eq!(path.as_os_str().len(), LONGEST_SOCKET);
+            fs::create_dir(&deep).unwrap();
+            fs::write(deep.join("b"), "mine").unwrap();
+            let _server = Server::bind(&path, &access(0o600)).unwrap();
+            UnixStream::connect(&path).unwrap();
+            assert_eq!(fs::read_to_string(deep.join("b")).unwrap(), "mine");
+            assert_eq!(fs::read_dir(&deep).unwrap().count(), 2, "something is left in {deep:?}");
+        }
     }
 
     #[test]

@@ -226,3 +226,34 @@ async fn a_daemon_whose_queue_is_full_is_told_apart_from_none() {
     assert!(matches!(error, ClientError::Busy { .. }) && !error.is_absent(), "{error:?}");
     assert!(matches!(next(&mut client.follow(None)).await, Followed::Lost(ClientError::Busy { .. })));
 }
+
+/// What a client says to whoever answers a connection with `answer`.
+async fn told_by(answer: &'static str) -> ClientError {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::new(dir.path().join("s"));
+    let listener = tokio::net::UnixListener::bind(client.socket()).unwrap();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let error = client.get::<Version>(paths::VERSION).await.unwrap_err();
+    server.await.unwrap();
+    error
+}
+
+#[tokio::test]
+async fn who_is_not_berth_is_not_called_the_daemon() {
+    for answer in [
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 29\r\n\r\n{\"message\":\"page not found\"}\n",
+        "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n<html></html>",
+        "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n",
+    ] {
+        let error = told_by(answer).await;
+        assert!(matches!(error, ClientError::Foreign { .. }), "{answer:?}: {error}");
+        assert!(error.to_string().contains("/s is not berth"), "{error}");
+    }
+    let other_version = "HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{\"berth\":\"2.0\"}";
+    assert!(matches!(told_by(other_version).await, ClientError::NotUnderstood { .. }));
+}
