@@ -108,14 +108,21 @@ impl Columns {
     }
 }
 
-/// Names come from containers and processes: what controls a terminal or turns the text around it must not reach it.
+/// Names come from containers and processes: what controls a terminal, turns the text around it or makes two names look
+/// like one must not reach it.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || reorders(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_invisible(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The characters of Unicode's bidirectional algorithm that have no shape: they can make a line read as another.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Characters without a shape of their own: those Unicode calls ignorable by default, which those of its bidirectional
+/// algorithm belong to, and its separators and annotations. Format characters that are seen, such as Arabic number signs,
+/// are none of them.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 pub fn width(text: &str) -> usize {
@@ -196,5 +203,14 @@ mod tests {
         let bidi = "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
         assert_eq!(printable(bidi), "\u{fffd}".repeat(12));
         assert_eq!(printable("שלום 訓練 é – ok"), "שלום 訓練 é – ok");
+    }
+
+    #[test]
+    fn a_name_cannot_hide_what_makes_it_another_name() {
+        let hidden = "\u{ad}\u{200b}\u{200c}\u{200d}\u{2028}\u{2029}\u{2060}\u{2064}\u{206f}\u{feff}\u{fe0f}\u{3164}\u{fff9}\u{e0041}";
+        for c in hidden.chars() {
+            assert_eq!(printable(&format!("ad{c}a")), "ad\u{fffd}a", "U+{:04X}", u32::from(c));
+        }
+        assert_eq!(printable("a\u{301}\u{600} \u{fffd}"), "a\u{301}\u{600} \u{fffd}", "these are seen");
     }
 }
