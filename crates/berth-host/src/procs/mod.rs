@@ -96,25 +96,7 @@ pub enum Now {
 impl Registry {
     /// Starts the watch. `proc_root` must show the pid namespace this process runs in: its pids are used in system calls.
     pub fn new(proc_root: &Path, event_tx: Sender<Event>) -> Result<Registry, ProcsError> {
-        check_namespace(proc_root)?;
-        open(std::process::id())
-            .and_then(|own| own.ok_or(io::ErrorKind::NotFound.into()))
-            .map_err(|source| ProcsError::NoPidfd { source })?;
-        let known = Known {
-            by_token: HashMap::new(),
-            by_pid: HashMap::new(),
-            ended: HashMap::new(),
-            next_token: watch::FIRST_TOKEN,
-            users: Users::new(PASSWD),
-        };
-        let watch = Watch::new().map_err(|source| ProcsError::Watch { source })?;
-        let shared = Arc::new(Shared {
-            proc_root: proc_root.into(),
-            event_tx,
-            exit_route: OnceLock::new(),
-            watch,
-            known: Mutex::new(known),
-        });
+        let shared = Arc::new(Shared::new(proc_root, event_tx)?);
         let thread = watch::Thread::start(shared.clone()).map_err(|source| ProcsError::Watch { source })?;
         Ok(Registry { shared, _watch: Arc::new(thread) })
     }
@@ -170,6 +152,22 @@ impl fmt::Debug for Route {
 // === impl Shared ===
 
 impl Shared {
+    fn new(proc_root: &Path, event_tx: Sender<Event>) -> Result<Self, ProcsError> {
+        check_namespace(proc_root)?;
+        open(std::process::id())
+            .and_then(|own| own.ok_or(io::ErrorKind::NotFound.into()))
+            .map_err(|source| ProcsError::NoPidfd { source })?;
+        let known = Known {
+            by_token: HashMap::new(),
+            by_pid: HashMap::new(),
+            ended: HashMap::new(),
+            next_token: watch::FIRST_TOKEN,
+            users: Users::new(PASSWD),
+        };
+        let watch = Watch::new().map_err(|source| ProcsError::Watch { source })?;
+        Ok(Self { proc_root: proc_root.into(), event_tx, exit_route: OnceLock::new(), watch, known: Mutex::new(known) })
+    }
+
     fn now(&self, pid: u32) -> Now {
         match self.identify(pid) {
             Ok(Some(process)) => Now::Process(process),

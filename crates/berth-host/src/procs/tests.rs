@@ -71,6 +71,27 @@ fn the_holder_of_a_pid_is_told_without_being_announced_and_remembered_after_its_
     assert!(held_before(), "it is remembered");
 }
 
+/// Word of an exit takes a moment; whoever asks in it must not be told of the dead.
+#[test]
+fn a_process_whose_exit_was_not_yet_heard_of_is_nobody_and_its_end_is_told_then() {
+    let (event_tx, event_rx) = channel();
+    let shared = Arc::new(Shared::new(Path::new("/proc"), event_tx).unwrap());
+    let registry = Registry { _watch: Arc::new(watch::Thread::withheld(shared.clone())), shared };
+    let mut child = sleeper();
+    let pid = child.id();
+    let process = registry.resolve(pid).unwrap();
+    assert!(matches!(event_rx.try_recv(), Ok(Event::Process(_))));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(event_rx.try_recv().is_err(), "the exit was heard of: this test shows nothing");
+    let Holder { now: Now::Nobody, before: Some((before, _)) } = registry.holder(pid) else {
+        panic!("{:?}", registry.holder(pid))
+    };
+    assert_eq!(before, process);
+    assert_eq!(registry.facts(pid), None);
+    assert!(matches!(event_rx.try_recv(), Ok(Event::ProcessExited { process: ended, .. }) if ended == process));
+}
+
 #[test]
 fn no_pid_is_nobody() {
     let (registry, event_rx) = registry();

@@ -66,6 +66,14 @@ impl Thread {
     }
 }
 
+#[cfg(test)]
+impl Thread {
+    /// A thread that never hears of an exit.
+    pub fn withheld(shared: Arc<Shared>) -> Self {
+        Self { shared, handle: None }
+    }
+}
+
 impl Drop for Thread {
     fn drop(&mut self) {
         if let Err(error) = rustix::io::write(&self.shared.watch.stop, &1u64.to_ne_bytes()) {
