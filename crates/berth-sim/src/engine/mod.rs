@@ -37,6 +37,7 @@ use std::collections::BTreeMap;
 use berth_proto::sim::{Reply, Request, cu};
 
 pub use api::{Completion, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
+pub(crate) use rng::Rng;
 pub(crate) use time::{from_ms, nanos};
 
 use crate::fault::{Fault, NoSuchTarget, NvmlFaults};
@@ -45,7 +46,6 @@ use crate::profile::Profile;
 use context::Context;
 use gpu::{Gpu, Lane};
 use process::Process;
-use rng::Rng;
 
 /// A call's answer: `Ok(None)` comes later by its ticket, `Err` is a `CUresult`.
 type Answer = Result<Option<Reply>, u32>;

@@ -2,7 +2,7 @@
 
 use berth_proto::sim::{Direction, KernelCost, Request};
 
-use crate::engine::from_ms;
+use crate::engine::{Rng, from_ms, nanos};
 use crate::profile::Profile;
 
 /// Edge of the square thread blocks.
@@ -25,7 +25,8 @@ pub enum Work {
     Product { n: u64 },
     /// Two inputs, `rounds` products with `gap_ns` on the host after each, one output.
     Training { n: u64, rounds: u32, gap_ns: u64 },
-    /// `requests` times: one input, one product, one output, `gap_ns` on the host.
+    /// `requests` times: one input, one product, one output, then on the host half to one and a half times `gap_ns`. Requests
+    /// do not come like clockwork; when those of a process come follows from its start.
     Inference { n: u64, requests: u32, gap_ns: u64 },
     /// One product, then its memory is kept for `idle_ns` and nothing is computed.
     Notebook { n: u64, idle_ns: u64 },
@@ -122,7 +123,9 @@ impl Program {
                 [&inputs, &round.repeat(rounds as usize)[..], &output].concat()
             }
             Work::Inference { requests, gap_ns, .. } => {
-                [&input, &kernel[..], &output, &gap(gap_ns)].concat().repeat(requests as usize)
+                let mut rng = Rng::new(self.start_ns);
+                let request = |_| [&input, &kernel[..], &output, &gap(nanos(rng.spread(gap_ns as f64, 50.0)))].concat();
+                (0..requests).flat_map(request).collect()
             }
             Work::Notebook { idle_ns, .. } => [&inputs, &kernel[..], &output, &gap(idle_ns)].concat(),
         }
