@@ -1,0 +1,89 @@
+//! What is recorded, against what is there now: processes by pid and start, cgroups by inode.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use berth_model::ProcKey;
+use berth_model::hold::{Freezer, Grip};
+
+use crate::record::Kept;
+
+/// By which a cgroup is known again: the kernel gives another to one made later at the same path.
+pub fn inode(cgroup: &Path) -> Option<u64> {
+    std::fs::metadata(cgroup).ok().map(|found| found.ino())
+}
+
+/// Which boot of this machine it is.
+pub fn boot_id(proc_root: &Path) -> io::Result<String> {
+    let text = std::fs::read_to_string(proc_root.join("sys/kernel/random/boot_id"))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The start of the process that has this pid; `None` if there is none, or it cannot be told.
+pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(proc_root.join(pid.to_string()).join("stat")).ok()?;
+    // The name before the last bracket may contain anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+impl Kept {
+    /// What of the grip can still be true: of processes that live, and of a cgroup that is the one that was recorded.
+    pub fn verified(&self, proc_root: &Path) -> Grip {
+        let is_there = |process: &ProcKey| start_ticks(proc_root, process.pid) == Some(process.start_ticks);
+        let mut grip = self.entry.grip.clone();
+        for set in [&mut grip.gated, &mut grip.stopped, &mut grip.locked, &mut grip.parked] {
+            set.retain(|process| is_there(process));
+        }
+        grip.frozen = grip.frozen.filter(|freezer| *freezer == Freezer::Docker || self.has_its_cgroup());
+        grip
+    }
+
+    /// The cgroup is there, and not another made at the same path.
+    fn has_its_cgroup(&self) -> bool {
+        let Some(found) = self.entry.cgroup.as_deref().and_then(inode) else { return false };
+        self.cgroup_inode.is_none_or(|recorded| recorded == found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::entry;
+
+    fn own() -> ProcKey {
+        let pid = std::process::id();
+        ProcKey { pid, start_ticks: start_ticks(Path::new("/proc"), pid).unwrap() }
+    }
+
+    fn kept(grip: Grip, cgroup: &Path) -> Kept {
+        let mut entry = entry("/a");
+        entry.grip = grip;
+        entry.cgroup = Some(cgroup.to_owned());
+        Kept { entry, is_whole: true, cgroup_inode: inode(cgroup) }
+    }
+
+    #[test]
+    fn only_processes_that_live_under_their_start_are_left() {
+        let later = ProcKey { start_ticks: own().start_ticks + 1, ..own() };
+        let grip = Grip { stopped: [own(), later].into(), locked: [later].into(), ..Grip::default() };
+        let left = kept(grip, Path::new("/nowhere")).verified(Path::new("/proc"));
+        assert_eq!(left, Grip { stopped: [own()].into(), ..Grip::default() });
+    }
+
+    #[test]
+    fn a_cgroup_made_anew_at_the_same_path_is_not_the_one_that_was_frozen() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("a");
+        std::fs::create_dir(&dir).unwrap();
+        let kept = kept(Grip { frozen: Some(Freezer::Cgroup), ..Grip::default() }, &dir);
+        assert_eq!(kept.verified(Path::new("/proc")), kept.entry.grip);
+        // Made before the old one goes, so that it cannot have its inode.
+        std::fs::create_dir(parent.path().join("b")).unwrap();
+        std::fs::rename(parent.path().join("b"), &dir).unwrap();
+        assert!(kept.verified(Path::new("/proc")).is_empty());
+        std::fs::remove_dir(&dir).unwrap();
+        assert!(kept.verified(Path::new("/proc")).is_empty());
+    }
+}

@@ -1,0 +1,143 @@
+//! Who may write: one process at a time, and how the next one makes itself known.
+//!
+//! Both are `flock`s, which the kernel gives back however their holder ends. `lock` is held by whoever writes; `next` by
+//! whoever waits for it, so that a guard that is still undoing sees it and makes room.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock, ftruncate};
+use rustix::io::{Errno, pread, pwrite};
+
+use crate::live;
+use crate::place::Place;
+
+const LOCK: &str = "lock";
+const NEXT: &str = "next";
+const POLL: Duration = Duration::from_millis(5);
+
+/// What a holder of the lock is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Daemon,
+    /// Undoes what a dead daemon left.
+    Guard,
+    /// A person's command that undoes.
+    Release,
+}
+
+/// Who has the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    pub role: Role,
+    pub pid: u32,
+    start_ticks: u64,
+}
+
+/// The right to write, for as long as it lives.
+#[derive(Debug)]
+pub struct Lock(OwnedFd);
+
+impl Lock {
+    /// `Ok(None)`: someone else has it. A guard is given until `patience` to make room, a daemon is not asked to.
+    pub fn take(place: &Place, own: Holder, patience: Duration, proc_root: &Path) -> io::Result<Option<Lock>> {
+        let deadline = Instant::now() + patience;
+        let file = place.lock_file(LOCK)?;
+        let mut waiting = None;
+        while !try_lock(&file)? {
+            let is_kept = holder_in(&file)?.is_some_and(|holder| holder.keeps(proc_root));
+            if is_kept || Instant::now() >= deadline {
+                return Ok(None);
+            }
+            waiting = waiting.map_or_else(|| wait_in_line(place), |line| Ok(Some(line)))?;
+            std::thread::sleep(POLL);
+        }
+        Lock(file).sign(own).map(Some)
+    }
+
+    /// Waits for whoever has it to end, without a bound.
+    pub fn wait(place: &Place, own: Holder) -> io::Result<Lock> {
+        let file = place.lock_file(LOCK)?;
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Lock(file).sign(own),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn sign(self, own: Holder) -> io::Result<Lock> {
+        ftruncate(&self.0, 0)?;
+        pwrite(&self.0, own.to_string().as_bytes(), 0)?;
+        Ok(self)
+    }
+}
+
+/// Someone waits for the lock.
+pub fn is_awaited(place: &Place) -> io::Result<bool> {
+    Ok(wait_in_line(place)?.is_none())
+}
+
+/// Who has the lock, if anyone has and says so.
+pub fn holder(place: &Place) -> io::Result<Option<Holder>> {
+    let file = place.lock_file(LOCK)?;
+    if try_lock(&file)? { Ok(None) } else { holder_in(&file) }
+}
+
+/// `None`: another waits already.
+fn wait_in_line(place: &Place) -> io::Result<Option<OwnedFd>> {
+    let file = place.lock_file(NEXT)?;
+    Ok(try_lock(&file)?.then_some(file))
+}
+
+fn try_lock(file: &OwnedFd) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn holder_in(file: &OwnedFd) -> io::Result<Option<Holder>> {
+    let mut bytes = [0; 64];
+    let length = pread(file, &mut bytes, 0)?;
+    Ok(std::str::from_utf8(&bytes[..length]).ok().and_then(Holder::parse))
+}
+
+impl Holder {
+    pub fn own(role: Role, proc_root: &Path) -> Holder {
+        let pid = std::process::id();
+        Holder { role, pid, start_ticks: live::start_ticks(proc_root, pid).unwrap_or(0) }
+    }
+
+    /// It will not make room. What a holder before it signed counts only while that one lives.
+    fn keeps(&self, proc_root: &Path) -> bool {
+        self.role != Role::Guard && live::start_ticks(proc_root, self.pid) == Some(self.start_ticks)
+    }
+
+    fn parse(text: &str) -> Option<Holder> {
+        let [role, pid, start_ticks] = text.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
+        let role = [Role::Daemon, Role::Guard, Role::Release].into_iter().find(|one| one.to_string() == role)?;
+        Some(Holder { role, pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.role, self.pid, self.start_ticks)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Daemon => "daemon",
+            Role::Guard => "guard",
+            Role::Release => "release",
+        })
+    }
+}
