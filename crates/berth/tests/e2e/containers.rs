@@ -164,6 +164,45 @@ fn an_engine_that_goes_away_and_comes_back_costs_no_names() {
     daemon.row_where(&known.key(), |row| row.container_name == known.name);
 }
 
+/// The engine tells in order: whoever knows of a rename that came after a removal knows of the removal.
+fn wait_for_word_of(daemon: &Daemon, container: &mut Container, suffix: &str) {
+    let renamed = format!("{}{suffix}", container.name);
+    container.rename(&renamed);
+    daemon.row_where(&container.key(), |row| row.container_name == renamed);
+}
+
+#[test]
+fn a_removed_container_is_forgotten_and_the_next_of_its_name_is_another_tenant() {
+    let Some(engine) = Engine::for_test("a_removed_container_is_forgotten") else { return };
+    let host = Host::start();
+    let socket = host.file("docker.sock");
+    let mut proxy = Proxy::start(&socket, &engine.socket());
+    let daemon = watching(&host, socket);
+    let events = daemon.events();
+    let first = engine.run(&host, "first", &["--label", "berth.owner=ada"], &["hold"]);
+    let (key, id, name) = (first.key(), first.id.clone(), first.name.clone());
+    let row = daemon.row_where(&key, |row| row.container_name == name && row.task_id.is_some());
+    assert!(proxy.was_asked_about(&id), "nobody asked for its name: this test shows nothing");
+    first.remove();
+    daemon.sees_nothing_of(&key);
+
+    let mut second = engine.run(&host, "second", &["--label", "berth.owner=alan"], &["hold"]);
+    second.rename(&name);
+    let next = daemon.row_where(&second.key(), |row| row.container_name == name && row.task_id.is_some());
+    assert_eq!((next.owner.as_deref(), row.owner.as_deref()), (Some("alan"), Some("ada")));
+    assert_ne!((next.task_id, next.tenant), (row.task_id, row.tenant));
+    assert_eq!(events.ended(&key, 1).len(), 1);
+
+    // Whoever comes back to an engine asks about all that may have changed, not about those that are gone.
+    wait_for_word_of(&daemon, &mut second, "-a");
+    proxy.cut();
+    daemon.source(Source::Docker, |status| matches!(status, SourceStatus::Down { .. }));
+    proxy.restore();
+    wait_for_word_of(&daemon, &mut second, "-b");
+    wait_for_word_of(&daemon, &mut second, "-c");
+    assert!(proxy.was_asked_about(&second.id) && !proxy.was_asked_about(&id));
+}
+
 #[test]
 fn ps_without_a_daemon_asks_the_engine_for_names() {
     let Some(engine) = Engine::for_test("ps_without_a_daemon_asks_the_engine_for_names") else { return };

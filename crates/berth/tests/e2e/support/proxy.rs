@@ -1,6 +1,6 @@
 //! A socket in front of the container engine's that can be cut: an engine that stops, without stopping it for others.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ pub struct Proxy {
     path: PathBuf,
     engine: PathBuf,
     line: Option<Line>,
+    /// All that clients said, since the last [`Proxy::restore`].
+    said: Arc<Mutex<Vec<u8>>>,
 }
 
 /// The proxy while it is up.
@@ -26,7 +28,7 @@ struct Line {
 
 impl Proxy {
     pub fn start(path: &Path, engine: &Path) -> Self {
-        let mut proxy = Self { path: path.into(), engine: engine.into(), line: None };
+        let mut proxy = Self { path: path.into(), engine: engine.into(), line: None, said: Arc::default() };
         proxy.restore();
         proxy
     }
@@ -48,26 +50,58 @@ impl Proxy {
     pub fn restore(&mut self) {
         let listener = UnixListener::bind(&self.path).unwrap();
         let (cut, streams) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (is_cut, kept, engine) = (Arc::clone(&cut), Arc::clone(&streams), self.engine.clone());
+        self.said = Arc::default();
+        let (is_cut, kept, engine, said) =
+            (Arc::clone(&cut), Arc::clone(&streams), self.engine.clone(), Arc::clone(&self.said));
         let thread = std::thread::spawn(move || {
             for client in listener.incoming().take_while(|_| !is_cut.load(Ordering::Relaxed)) {
-                join(client.unwrap(), UnixStream::connect(&engine).unwrap(), &kept).unwrap();
+                join(client.unwrap(), UnixStream::connect(&engine).unwrap(), &kept, &said).unwrap();
             }
         });
         self.line = Some(Line { cut, streams, thread });
     }
+
+    /// Whether a client has asked the engine about a container since the proxy was last restored.
+    pub fn was_asked_about(&self, id: &str) -> bool {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&said).contains(&format!("/containers/{id}/json"))
+    }
 }
 
 /// Carries what either side says to the other, until one of them hangs up.
-fn join(client: UnixStream, engine: UnixStream, streams: &Mutex<Vec<UnixStream>>) -> io::Result<()> {
-    for (mut from, mut to) in [(client.try_clone()?, engine.try_clone()?), (engine.try_clone()?, client.try_clone()?)] {
-        std::thread::spawn(move || {
-            let _ = io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Write);
-        });
-    }
+fn join(
+    client: UnixStream,
+    engine: UnixStream,
+    streams: &Mutex<Vec<UnixStream>>,
+    said: &Arc<Mutex<Vec<u8>>>,
+) -> io::Result<()> {
+    let mut heard = Heard { client: client.try_clone()?, said: Arc::clone(said) };
+    let (mut to, mut answers, mut back) = (engine.try_clone()?, engine.try_clone()?, client.try_clone()?);
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut heard, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut answers, &mut back);
+        let _ = back.shutdown(Shutdown::Write);
+    });
     streams.lock().unwrap_or_else(PoisonError::into_inner).extend([client, engine]);
     Ok(())
+}
+
+/// A client's words, kept as they are read.
+#[derive(Debug)]
+struct Heard {
+    client: UnixStream,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Read for Heard {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.client.read(buffer)?;
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).write_all(&buffer[..length])?;
+        Ok(length)
+    }
 }
 
 impl Drop for Proxy {
