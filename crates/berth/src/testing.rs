@@ -141,7 +141,7 @@ pub fn lost() -> Snapshot {
     gpu.lost = Some("GPU is lost: the driver no longer answers for it (XID 79)".into());
     (gpu.memory_used_bytes, gpu.core_pct) = (None, None);
     for row in snapshot.tasks.iter_mut().filter(|row| row.gpu_index == Some(GpuIndex(0))) {
-        (row.state, row.gpu_core_pct) = (TaskState::Lost, None);
+        (row.state, row.gpu_memory_bytes, row.gpu_core_pct) = (TaskState::Lost, None, None);
     }
     snapshot.sources[1].status =
         SourceStatus::Down { reason: "permission denied on /var/run/docker.sock: join the group docker".into() };

@@ -27,17 +27,27 @@ fn top_without_a_terminal_says_what_to_use_instead() {
 }
 
 #[test]
-fn a_library_that_is_no_nvml_is_told_and_ps_still_answers() {
+fn a_library_that_is_no_nvml_is_told_and_an_empty_answer_has_a_code_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, library) = (dir_named(&dir, "s"), dir_named(&dir, "libnvidia-ml.so.1"));
     std::fs::write(&library, "not a library").unwrap();
     let set = format!("nvml.library={library}");
     let run = berth(&["--socket", &socket, "--set", &set, "--set", "docker.mode=off", "ps"]);
-    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.code, 3, "{}", run.stderr);
     assert_eq!(run.stdout.lines().count(), 1, "a heading and nobody: {}", run.stdout);
     assert!(run.stderr.contains("no GPU can be seen") && run.stderr.contains(&library), "{}", run.stderr);
+    assert!(!run.stderr.contains("nobody uses"), "{}", run.stderr);
     let run = berth(&["--socket", &socket, "--set", &set, "--set", "docker.mode=off", "ps", "--json"]);
-    assert_eq!(run.stdout.trim(), "[]");
+    assert_eq!((run.code, run.stdout.trim()), (3, "[]"));
+    assert!(run.stderr.contains("no GPU can be seen"), "{}", run.stderr);
+}
+
+#[test]
+fn a_look_without_the_engine_that_is_required_fails() {
+    let set = ["docker.mode=required", "docker.socket=/nowhere/docker.sock"].map(|set| format!("--set={set}"));
+    let run = berth(&["--socket", "/nowhere/berth.sock", &set[0], &set[1], "ps", "--json"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("docker is required") && run.stderr.contains("/nowhere/docker.sock"), "{}", run.stderr);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_model::Snapshot;
+use berth_model::{GpuIndex, Snapshot};
 use crossterm::event::{KeyCode, KeyEvent};
 use jiff::tz::TimeZone;
 use ratatui::Terminal;
@@ -84,6 +84,13 @@ screens! {
     a_host_without_gpus: app(Snapshot { gpus: vec![], ..empty() });
     a_busy_host: with_history(busy());
     a_lost_gpu: app(lost());
+    a_gpu_lost_before_anybody_looked: {
+        let mut snapshot = lost();
+        snapshot.tasks.retain(|row| row.gpu_index != Some(GpuIndex(0)));
+        let gpu = &mut snapshot.gpus[0];
+        (gpu.uuid, gpu.name, gpu.memory_total_bytes, gpu.mig, gpu.tenants) = (None, None, None, None, 0);
+        app(snapshot)
+    };
     a_gpu_whose_processes_cannot_be_listed: app(blind(busy()));
     many_gpus_whose_processes_cannot_be_listed: {
         let gpus = (0..16).map(|index| gpu(index, u64::from(index) * 8_000, index * 6)).collect();

@@ -144,7 +144,7 @@ fn a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on() {
     let (code, stderr) = Host::daemon(&host.dir).wait();
     assert_eq!(code, 1);
     assert!(stderr.contains("another daemon answers on") && stderr.contains("api.socket"), "{stderr}");
-    assert!(host.rows().is_empty() && host.run(&["ps"]).stderr.is_empty(), "the first no longer answers");
+    assert!(host.rows().is_empty() && host.run(&["ps", "--json"]).stderr.is_empty(), "the first no longer answers");
 }
 
 /// The kernel takes connections in for a process that never does.
@@ -173,7 +173,7 @@ fn idle_connections_do_not_keep_ps_from_an_answer() {
 fn the_daemon_stops_at_sigterm_without_leaving_its_socket_and_ignores_sighup() {
     let host = Host::start();
     host.daemon.signal(SIGHUP);
-    assert!(host.run(&["ps"]).stderr.is_empty(), "SIGHUP ended it");
+    assert!(host.run(&["ps", "--json"]).stderr.is_empty(), "SIGHUP ended it");
     host.daemon.signal(SIGTERM);
     let Host { dir, daemon, _sim } = host;
     let (code, stderr) = daemon.wait();
@@ -302,6 +302,38 @@ fn a_gpu_that_vanishes_while_watched_is_told_and_the_daemon_lives() {
     berth(&["sim", "fault", "--dir", &dir_named(&host.dir, "sim"), "gpu-lost", "0"]).ok();
     let run = until("the loss", || Some(host.run(&["ps"])).filter(|run| run.stderr.contains("GPU 0 is lost")));
     assert_eq!(run.code, 0);
+}
+
+/// For people only: programs see an empty array, and its code.
+#[test]
+fn that_nobody_is_there_is_said_beside_the_table() {
+    let host = Host::start();
+    let run = host.run(&["ps"]);
+    assert_eq!((run.code, run.stdout.lines().count()), (0, 1), "{}", run.stdout);
+    assert_eq!(run.stderr, "berth: nobody uses the GPUs\n");
+    assert_eq!(host.run(&["ps", "--gpu", "1"]).stderr, "berth: nobody uses GPU 1\n");
+    let missing = host.run(&["ps", "--gpu", "7"]);
+    assert_eq!((missing.code, missing.stderr.as_str()), (3, "berth: there is no GPU 7 (there are: 0, 1)\n"));
+    let json = host.run(&["ps", "--json"]);
+    assert_eq!((json.code, json.stdout.trim(), json.stderr.as_str()), (0, "[]", ""));
+}
+
+/// As a Docker engine does.
+#[test]
+fn a_server_that_is_not_berth_is_told_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir_named(&dir, "s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]).unwrap();
+        let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 28\r\n\r\n{\"message\":\"page not found\"}";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let run = berth(&["--socket", &socket, "ps"]);
+    server.join().unwrap();
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("whatever listens on {socket} is not berth")), "{}", run.stderr);
 }
 
 #[test]

@@ -53,10 +53,11 @@ fn a_library_that_is_no_nvml_is_named_by_everybody_and_the_daemon_runs() {
         let told = |text: &str| text.contains(words) && text.contains(name) && text.contains("nvml.library");
         assert!(matches!(&status, SourceStatus::Down { reason } if told(reason)), "{status:?}");
         let ps = daemon.berth(&["ps"]);
-        assert!(ps.code == 0 && told(&ps.stderr), "{ps:?}");
+        assert!(ps.code == 3 && told(&ps.stderr), "{ps:?}");
         let doctor = daemon.berth(&["doctor"]);
         assert!(doctor.code == 1 && told(&doctor.stdout), "{doctor:?}");
-        assert_eq!(daemon.berth(&["ps", "--json"]).ok().trim(), "[]");
+        let json = daemon.berth(&["ps", "--json"]);
+        assert_eq!((json.code, json.stdout.trim()), (3, "[]"));
         assert!(daemon.is_running() && daemon.stop() == 0);
     }
 }

@@ -82,5 +82,5 @@ fn whoever_reads_json_is_told_beside_it_what_could_not_be_looked_at() {
     let config = host.write_config("berth", &host.settings("berth"));
     let ps = run(Command::new(BERTH).arg("--config").arg(config).args(["ps", "--json"]));
     assert!(ps.stderr.contains("GPU 1: its processes cannot be listed: "), "{ps:?}");
-    assert_eq!(ps.ok().trim(), "[]");
+    assert_eq!((ps.code, ps.stdout.trim()), (3, "[]"), "nobody could look");
 }
