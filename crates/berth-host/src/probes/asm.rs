@@ -1,7 +1,7 @@
-//! A few eBPF instructions by name, enough for straight-line programs that leave early.
+//! A few eBPF instructions by name, enough for programs that skip forward or leave early.
 //!
-//! There are no labels: the only jump is to the common exit, which returns 0. Encoding as in the kernel's
-//! `Documentation/bpf/standardization/instruction-set.rst`; nothing here talks to the kernel.
+//! There are no loops: a jump goes to the common exit, which returns 0, or to where its [`Skip`] lands. Encoding as in the
+//! kernel's `Documentation/bpf/standardization/instruction-set.rst`; nothing here talks to the kernel.
 
 /// One eBPF instruction, in the kernel's layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub enum Reg {
     R6 = 6,
     R7 = 7,
     R8 = 8,
+    R9 = 9,
     /// The frame pointer: the stack lies below it.
     Fp = 10,
 }
@@ -34,8 +35,10 @@ pub enum Reg {
 #[repr(i32)]
 pub enum Helper {
     MapLookup = 1,
+    MapUpdate = 2,
     KtimeGetNs = 5,
     CurrentPidTgid = 14,
+    SendSignalThread = 117,
     RingbufOutput = 130,
     AttachCookie = 174,
 }
@@ -46,6 +49,11 @@ pub enum Width {
     Word,
     Double,
 }
+
+/// A jump over what follows, until it is made to land.
+#[derive(Debug)]
+#[must_use = "a skip goes nowhere until it lands"]
+pub struct Skip(usize);
 
 /// Instructions so far, and which of them jump to the exit.
 #[derive(Debug, Default)]
@@ -84,6 +92,15 @@ impl Assembler {
         self.push(0x57, to, Reg::R0, 0, mask)
     }
 
+    pub fn or(&mut self, to: Reg, bits: i32) -> &mut Self {
+        self.push(0x47, to, Reg::R0, 0, bits)
+    }
+
+    /// `to *= by`
+    pub fn multiply(&mut self, to: Reg, by: Reg) -> &mut Self {
+        self.push(0x2f, to, by, 0, 0)
+    }
+
     pub fn shift_right(&mut self, to: Reg, bits: i32) -> &mut Self {
         self.push(0x77, to, Reg::R0, 0, bits)
     }
@@ -118,6 +135,12 @@ impl Assembler {
         self.push(0xdb, base, with, 0, ADD_AND_FETCH)
     }
 
+    /// Puts `with` into the 64 bits at `base` in one step; `with` becomes what was there before.
+    pub fn exchange(&mut self, base: Reg, with: Reg) -> &mut Self {
+        const EXCHANGE: i32 = 0xe1;
+        self.push(0xdb, base, with, 0, EXCHANGE)
+    }
+
     /// Arguments are R1 to R5, the result is R0; R1 to R5 are lost.
     pub fn call(&mut self, helper: Helper) -> &mut Self {
         self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32)
@@ -133,15 +156,42 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, 0, 0)
     }
 
+    pub fn skip_if_equal(&mut self, reg: Reg, value: i32) -> Skip {
+        self.push(0x15, reg, Reg::R0, 0, value);
+        Skip(self.insns.len() - 1)
+    }
+
+    pub fn skip_unless_equal(&mut self, reg: Reg, value: i32) -> Skip {
+        self.push(0x55, reg, Reg::R0, 0, value);
+        Skip(self.insns.len() - 1)
+    }
+
+    /// Skips if `reg` is at most `limit`, both unsigned.
+    pub fn skip_if_at_most(&mut self, reg: Reg, limit: Reg) -> Skip {
+        self.push(0xbd, reg, limit, 0, 0);
+        Skip(self.insns.len() - 1)
+    }
+
+    /// What comes next is where `skip` goes.
+    pub fn land(&mut self, skip: Skip) -> &mut Self {
+        self.point(skip.0, self.insns.len());
+        self
+    }
+
     /// Appends the exit and points the jumps at it.
     pub fn finish(mut self) -> Vec<Insn> {
         let exit = self.insns.len();
-        for at in self.leaving.drain(..) {
-            let distance = exit - at - 1;
-            self.insns[at].offset = i16::try_from(distance).expect("programs here are a few dozen instructions long");
+        for at in std::mem::take(&mut self.leaving) {
+            self.point(at, exit);
         }
         self.set(Reg::R0, 0).push(0x95, Reg::R0, Reg::R0, 0, 0);
         self.insns
+    }
+
+    /// Makes the jump at `from` go to `to`.
+    fn point(&mut self, from: usize, to: usize) {
+        let distance = to - from - 1;
+        self.insns[from].offset = i16::try_from(distance).expect("programs here are a few dozen instructions long");
     }
 
     fn push(&mut self, code: u8, to: Reg, from: Reg, offset: i16, immediate: i32) -> &mut Self {
@@ -177,6 +227,8 @@ mod tests {
         check("r3 = 24", |a| a.set(Reg::R3, 24), [0xb7, 0x03, 0, 0, 24, 0, 0, 0]);
         check("r2 += -8", |a| a.add(Reg::R2, -8), [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff]);
         check("r0 &= 255", |a| a.and(Reg::R0, 255), [0x57, 0x00, 0, 0, 0xff, 0, 0, 0]);
+        check("r0 |= 256", |a| a.or(Reg::R0, 256), [0x47, 0x00, 0, 0, 0, 1, 0, 0]);
+        check("r9 *= r1", |a| a.multiply(Reg::R9, Reg::R1), [0x2f, 0x19, 0, 0, 0, 0, 0, 0]);
         check("r8 >>= 32", |a| a.shift_right(Reg::R8, 32), [0x77, 0x08, 0, 0, 32, 0, 0, 0]);
         let load = [0x61, 0x10, 80, 0, 0, 0, 0, 0];
         check("r0 = *(u32 *)(r1 + 80)", |a| a.load(Width::Word, Reg::R0, Reg::R1, 80), load);
@@ -186,6 +238,8 @@ mod tests {
         check("*(u64 *)(r10 - 16) = r0", |a| a.store(Width::Double, -16, Reg::R0), store);
         let add = [0xdb, 0x10, 0, 0, 1, 0, 0, 0];
         check("r1 = atomic_fetch_add((u64 *)(r0 + 0), r1)", |a| a.fetch_add(Reg::R0, Reg::R1), add);
+        let exchange = [0xdb, 0x10, 0, 0, 0xe1, 0, 0, 0];
+        check("r1 = xchg_64(r0 + 0, r1)", |a| a.exchange(Reg::R0, Reg::R1), exchange);
         check("call 174", |a| a.call(Helper::AttachCookie), [0x85, 0x00, 0, 0, 174, 0, 0, 0]);
         check("if r1 != 0 goto +0", |a| a.leave_unless_zero(Reg::R1), [0x55, 0x01, 0, 0, 0, 0, 0, 0]);
     }
@@ -194,6 +248,17 @@ mod tests {
     fn a_map_takes_two_slots() {
         let got = bytes(|a| _ = a.map(Reg::R1, 5));
         assert_eq!(got, [[0x18, 0x11, 0, 0, 5, 0, 0, 0], [0; 8]]);
+    }
+
+    #[test]
+    fn a_skip_goes_to_where_it_lands() {
+        let mut asm = Assembler::default();
+        let zero = asm.skip_if_equal(Reg::R0, -17);
+        let small = asm.skip_if_at_most(Reg::R9, Reg::R1);
+        asm.map(Reg::R2, 3).land(small).set(Reg::R1, 1).land(zero);
+        let insns = asm.finish();
+        assert_eq!((insns[0].code, insns[0].immediate, insns[0].offset), (0x15, -17, 4));
+        assert_eq!((insns[1].code, insns[1].registers, insns[1].offset), (0xbd, 0x19, 2));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn available() -> Result<Available, ProbeError> {
     let ring = sys::create_map(MapType::Ring, 0, 0, 4096).map_err(|e| refusal("create a ring buffer", e))?;
     let map = sys::create_map(MapType::Array, 4, 8, 1).map_err(|e| refusal("create a map", e))?;
     let (ring, map) = (ring.as_raw_fd(), map.as_raw_fd());
-    let insns = Program::Entry.assemble(Maps { ring, armed: map, lost: map });
+    let insns = Program::Entry.assemble(Maps { ring, rules: map, halted: map, lost: map });
     sys::load_program("berth_try", &insns, None, &mut []).map_err(|e| refusal("load a program", e))?;
     uprobe_kind()?;
     let multi = sys::load_program("berth_try", &insns, Some(AttachType::UprobeMulti), &mut []);

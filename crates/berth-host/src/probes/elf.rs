@@ -23,6 +23,8 @@ pub enum ElfError {
     Foreign(Architecture),
     #[error("has none of the driver's functions")]
     NoFunctions,
+    #[error("has none of the functions to be probed in one process")]
+    NoSuchFunctions,
 }
 
 const NATIVE: Architecture = if cfg!(target_arch = "aarch64") { Architecture::Aarch64 } else { Architecture::X86_64 };

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use berth_model::ProcKey;
+
 use super::elf::ElfError;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +44,14 @@ pub enum ProbeError {
     Library { path: PathBuf, source: ElfError },
     #[error("attach probes to {path}: {source}")]
     Attach { path: PathBuf, source: io::Error },
+    #[error("process {process} is gone")]
+    Gone { process: ProcKey },
+    #[error("process {process} has no driver library loaded")]
+    NoDriver { process: ProcKey },
+    #[error("probe {calls} of process {process}: {reason}")]
+    Unattached { process: ProcKey, calls: &'static str, reason: String },
+    #[error("tell the probes about process {process}: {source}")]
+    Rule { process: ProcKey, source: io::Error },
     #[error("the probes were stopped")]
     Stopped,
 }

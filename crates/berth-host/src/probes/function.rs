@@ -18,6 +18,8 @@ pub enum Call {
     ContextReset = 7,
     Allocation = 8,
     Launch = 9,
+    /// A call that waits for the GPU has returned.
+    Drained = 10,
 }
 
 /// Where in the function the probe is.
@@ -28,12 +30,13 @@ pub enum Side {
     Return,
 }
 
-/// Calls a tenant makes all the time: only the first of a stay is wanted, so they are probed process by process
-/// and no longer than needed.
+/// Calls a tenant makes all the time, so they are probed process by process and no longer than needed: until the first
+/// of a stay was seen, or as long as the process is held or watched by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hot {
     Allocation,
     Launch,
+    Drained,
 }
 
 /// A function of the driver and what passing its probes means.
@@ -59,6 +62,11 @@ const RELEASE: &[Call] = &[Call::ContextReleased];
 const RESET: &[Call] = &[Call::ContextReset];
 const ALLOCATE: &[Call] = &[Call::Allocation];
 const LAUNCH: &[Call] = &[Call::Launch];
+const DRAIN: &[Call] = &[Call::Drained];
+
+/// The row of [`FUNCTIONS`] that takes its size in two arguments, the third times the fourth. All others that allocate
+/// take it in the second.
+pub const PITCHED: u8 = 13;
 
 /// Newer drivers lack some of the older names and the other way round; what a library does not have is not probed.
 pub const FUNCTIONS: &[Function] = &[
@@ -88,14 +96,25 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "cuLaunchKernelEx_ptsz", calls: LAUNCH },
     Function { name: "cuLaunchCooperativeKernel", calls: LAUNCH },
     Function { name: "cuLaunchCooperativeKernel_ptsz", calls: LAUNCH },
+    Function { name: "cuLaunchCooperativeKernelMultiDevice", calls: LAUNCH },
     Function { name: "cuGraphLaunch", calls: LAUNCH },
     Function { name: "cuGraphLaunch_ptsz", calls: LAUNCH },
+    Function { name: "cuCtxSynchronize", calls: DRAIN },
+    Function { name: "cuCtxSynchronize_v2", calls: DRAIN },
+    Function { name: "cuStreamSynchronize", calls: DRAIN },
+    Function { name: "cuStreamSynchronize_ptsz", calls: DRAIN },
+    // Returns success only for a stream that is empty. Not so `cuEventQuery`: frameworks ask it of old events all the time.
+    Function { name: "cuStreamQuery", calls: DRAIN },
+    Function { name: "cuStreamQuery_ptsz", calls: DRAIN },
+    Function { name: "cuEventSynchronize", calls: DRAIN },
+    Function { name: "cuMemcpyDtoH_v2", calls: DRAIN },
+    Function { name: "cuMemcpyDtoH_v2_ptds", calls: DRAIN },
 ];
 
 // === impl Call ===
 
 impl Call {
-    pub const ALL: [Call; 9] = [
+    pub const ALL: [Call; 10] = [
         Call::Init,
         Call::ContextWanted,
         Call::ContextCreated,
@@ -105,6 +124,7 @@ impl Call {
         Call::ContextReset,
         Call::Allocation,
         Call::Launch,
+        Call::Drained,
     ];
 
     pub fn code(self) -> u8 {
@@ -118,7 +138,8 @@ impl Call {
             | Call::ContextRetained
             | Call::ContextDestroyed
             | Call::ContextReleased
-            | Call::ContextReset => Side::Return,
+            | Call::ContextReset
+            | Call::Drained => Side::Return,
         }
     }
 
@@ -126,6 +147,7 @@ impl Call {
         match self {
             Call::Allocation => Some(Hot::Allocation),
             Call::Launch => Some(Hot::Launch),
+            Call::Drained => Some(Hot::Drained),
             _ => None,
         }
     }
@@ -134,12 +156,15 @@ impl Call {
 // === impl Hot ===
 
 impl Hot {
-    pub const ALL: [Hot; 2] = [Hot::Allocation, Hot::Launch];
+    pub const ALL: [Hot; 3] = [Hot::Allocation, Hot::Launch, Hot::Drained];
+    /// Those whose first call of a stay is one of its moments.
+    pub const FIRSTS: [Hot; 2] = [Hot::Allocation, Hot::Launch];
 
     pub fn call(self) -> Call {
         match self {
             Hot::Allocation => Call::Allocation,
             Hot::Launch => Call::Launch,
+            Hot::Drained => Call::Drained,
         }
     }
 
@@ -148,6 +173,7 @@ impl Hot {
         match self {
             Hot::Allocation => 0,
             Hot::Launch => 1,
+            Hot::Drained => 2,
         }
     }
 }
@@ -157,6 +183,8 @@ impl Hot {
 impl Cookie {
     /// How the program finds the call in a cookie: the lowest byte.
     pub const CALL_MASK: i32 = 0xff;
+    /// How the program finds the function in a cookie: the byte above.
+    pub const FUNCTION_SHIFT: i32 = 8;
 
     pub fn encode(self) -> u64 {
         u64::from(self.library) << 32 | u64::from(self.function) << 8 | u64::from(self.call.code())
@@ -186,16 +214,22 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_call_is_seen_at_its_entry_before_it_has_happened() {
-        for hot in Hot::ALL {
+    fn what_may_be_stopped_is_seen_before_it_has_happened_and_what_is_waited_for_after() {
+        for hot in Hot::FIRSTS {
             assert_eq!(hot.call().side(), Side::Entry);
-            assert_eq!(hot.call().hot(), Some(hot));
         }
+        assert_eq!(Call::Drained.side(), Side::Return);
+        assert!(Hot::ALL.iter().all(|hot| hot.call().hot() == Some(*hot)));
+    }
+
+    #[test]
+    fn the_one_function_with_a_size_in_two_arguments_is_known_by_its_row() {
+        assert_eq!(FUNCTIONS[usize::from(PITCHED)].name, "cuMemAllocPitch_v2");
     }
 
     #[test]
     fn a_context_is_told_only_when_the_driver_said_yes() {
-        for function in FUNCTIONS.iter().filter(|f| f.name.contains("Ctx")) {
+        for function in FUNCTIONS.iter().filter(|f| f.name.contains("Ctx") && f.calls != DRAIN) {
             let told = function.calls.iter().filter(|c| **c != Call::ContextWanted);
             assert!(told.clone().count() == 1 && told.clone().all(|c| c.side() == Side::Return), "{}", function.name);
         }

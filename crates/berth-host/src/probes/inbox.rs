@@ -8,9 +8,11 @@ use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use berth_model::{Event, ProcKey};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::error::ProbeError;
 use super::function::Hot;
 use super::kernel::Links;
 use super::library::LibraryId;
+use super::watcher::Ask;
 
 /// What other threads tell the watcher.
 #[derive(Debug)]
@@ -23,16 +25,17 @@ pub enum Message {
         pid: u32,
         library: Option<LibraryId>,
     },
-    /// `links` is `None` if there is nothing to probe or it failed.
     Attached {
         process: ProcKey,
         hot: Hot,
-        links: Option<Links>,
+        links: Result<Links, ProbeError>,
     },
     Detached {
         process: ProcKey,
         hot: Hot,
     },
+    /// A process is to be held, watched, or let go.
+    Ask(Ask),
     /// An event of another source, to be passed on behind all hits that happened before it.
     PassOn(Event),
     Stop,

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::available::{self, refusal};
 use super::error::ProbeError;
-use super::function::{Call, Cookie};
+use super::function::Cookie;
 use super::program::{Maps, Program};
+use super::rule::Rule;
 use super::sys::{self, AttachType, MapType, Multi, Ring, Single};
 
 /// How places are attached to.
@@ -25,7 +26,8 @@ pub enum Way {
 #[derive(Debug)]
 pub struct Kernel {
     way: Way,
-    armed: OwnedFd,
+    rules: OwnedFd,
+    halted: OwnedFd,
     lost: OwnedFd,
     /// In the order of [`Program::ALL`].
     programs: Vec<OwnedFd>,
@@ -45,10 +47,12 @@ pub struct Place {
     pub cookie: Cookie,
 }
 
-/// Bytes of the ring: 8,192 records, so that a process which calls rare functions in a loop does not push others out.
+/// Bytes of the ring: 6,553 records, so that a process which calls rare functions in a loop does not push others out.
 const RING_LEN: u32 = 1 << 18;
-/// More than a host has processes on its GPUs.
-const MAX_ARMED: u32 = 1 << 16;
+/// More than a host has processes on its GPUs, with a few rules for each.
+const MAX_RULES: u32 = 1 << 18;
+/// More than anyone waits for.
+const MAX_HALTED: u32 = 1 << 14;
 const LOST_KEY: [u8; 4] = [0; 4];
 
 // === impl Kernel ===
@@ -56,20 +60,26 @@ const LOST_KEY: [u8; 4] = [0; 4];
 impl Kernel {
     pub fn load(way: Way) -> Result<(Kernel, Ring), ProbeError> {
         let ring = sys::create_map(MapType::Ring, 0, 0, RING_LEN).map_err(|e| refusal("create a ring buffer", e))?;
-        let armed = sys::create_map(MapType::Hash, 8, 8, MAX_ARMED).map_err(|e| refusal("create a map", e))?;
+        let rules = sys::create_map(MapType::SparseHash, 8, 8, MAX_RULES).map_err(|e| refusal("create a map", e))?;
+        let halted = sys::create_map(MapType::Hash, 4, 8, MAX_HALTED).map_err(|e| refusal("create a map", e))?;
         let lost = sys::create_map(MapType::Array, 4, 8, 1).map_err(|e| refusal("create a map", e))?;
-        let maps = Maps { ring: ring.as_raw_fd(), armed: armed.as_raw_fd(), lost: lost.as_raw_fd() };
+        let maps = Maps {
+            ring: ring.as_raw_fd(),
+            rules: rules.as_raw_fd(),
+            halted: halted.as_raw_fd(),
+            lost: lost.as_raw_fd(),
+        };
         let programs = Program::ALL.into_iter().map(|p| load(p, maps, way)).collect::<Result<_, _>>()?;
         let ring = Ring::new(ring, RING_LEN as usize)
             .map_err(|source| ProbeError::Refused { attempted: "map the ring buffer", source })?;
-        Ok((Kernel { way, armed, lost, programs }, ring))
+        Ok((Kernel { way, rules, halted, lost, programs }, ring))
     }
 
     /// Attaches `program` at each place of `file`, in process `pid` or in all.
     pub fn attach(&self, program: Program, file: &File, places: &[Place], pid: Option<u32>) -> io::Result<Links> {
         // The file by its descriptor: whatever happens to its path, this is the inode that was read.
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("no zero in it");
-        let returns = program == Program::Return;
+        let returns = program.returns();
         let pid = pid.unwrap_or(0);
         let links = match self.way {
             Way::Multi => vec![(None, self.attach_multi(program, &path, places, returns, pid)?)],
@@ -85,18 +95,23 @@ impl Kernel {
         Ok(Links { links })
     }
 
-    /// From now on the next such call of the process is told.
-    pub fn expect(&self, pid: u32, call: Call) -> io::Result<()> {
-        sys::map_update(self.armed.as_fd(), &armed_key(pid, call), 0)
+    /// From now on the programs follow this rule for the process.
+    pub fn rule(&self, pid: u32, rule: Rule, number: u64) -> io::Result<()> {
+        sys::map_update(self.rules.as_fd(), &rule.key(pid), number)
     }
 
-    /// No such call of the process is told any more. Returns how often it was hit since it was expected.
-    pub fn forget(&self, pid: u32, call: Call) -> Option<u64> {
-        let key = armed_key(pid, call);
-        let hits = sys::map_lookup(self.armed.as_fd(), &key).ok();
+    /// They do no longer. Returns the number the rule had come to, `None` if there was no such rule.
+    pub fn revoke(&self, pid: u32, rule: Rule) -> Option<u64> {
+        let key = rule.key(pid);
+        let number = sys::map_lookup(self.rules.as_fd(), &key).ok();
         // Not there is as good as deleted.
-        let _ = sys::map_delete(self.armed.as_fd(), &key);
-        hits
+        let _ = sys::map_delete(self.rules.as_fd(), &key);
+        number
+    }
+
+    /// Which processes the programs have stopped, for [`super::read_halted`].
+    pub fn halted(&self) -> BorrowedFd<'_> {
+        self.halted.as_fd()
     }
 
     /// Records the ring had no room for.
@@ -121,14 +136,6 @@ impl Kernel {
         let index = Program::ALL.iter().position(|p| *p == program).expect("all are in ALL");
         self.programs[index].as_fd()
     }
-}
-
-/// As the programs put it together: process, then call.
-fn armed_key(pid: u32, call: Call) -> [u8; 8] {
-    let mut key = [0; 8];
-    key[..4].copy_from_slice(&pid.to_ne_bytes());
-    key[4..].copy_from_slice(&u32::from(call.code()).to_ne_bytes());
-    key
 }
 
 fn load(program: Program, maps: Maps, way: Way) -> Result<OwnedFd, ProbeError> {

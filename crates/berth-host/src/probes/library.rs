@@ -8,9 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use berth_model::ProcKey;
 use object::read::ReadCache;
 
-use super::elf::{self, Point};
+use super::elf::{self, ElfError, Point};
 use super::error::ProbeError;
 use super::find;
 use super::function::{Call, Cookie, FUNCTIONS, Hot, Side};
@@ -69,15 +70,21 @@ impl Libraries {
         self.watch_file(kernel, file, mapped.path).map(Some)
     }
 
-    /// Probes one kind of hot call in one process. `None`: this library has no such function.
-    pub fn attach_hot(&self, kernel: &Kernel, id: LibraryId, hot: Hot, pid: u32) -> Result<Option<Links>, ProbeError> {
-        let Some(library) = self.watched.get(id.0 as usize) else { return Ok(None) };
+    /// Probes one kind of hot call in one process.
+    pub fn attach_hot(&self, kernel: &Kernel, id: LibraryId, hot: Hot, process: ProcKey) -> Result<Links, ProbeError> {
+        let library = &self.watched[id.0 as usize];
         let places = places(id, &library.points, |call| call == hot.call());
         if places.is_empty() {
-            return Ok(None);
+            let source = ElfError::NoSuchFunctions;
+            return Err(ProbeError::Library { path: library.path.clone(), source });
         }
-        let links = kernel.attach(Program::First, &library.file, &places, Some(pid));
-        links.map(Some).map_err(|source| ProbeError::Attach { path: library.path.clone(), source })
+        let program = match hot {
+            Hot::Allocation => Program::Allocation,
+            Hot::Launch => Program::Launch,
+            Hot::Drained => Program::Drained,
+        };
+        let links = kernel.attach(program, &library.file, &places, Some(process.pid));
+        links.map_err(|source| ProbeError::Attach { path: library.path.clone(), source })
     }
 
     pub fn paths(&self) -> Vec<PathBuf> {

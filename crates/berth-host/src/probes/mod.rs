@@ -1,12 +1,16 @@
 //! Probes on the CUDA driver library: the moments of every process that uses a GPU, as they happen.
 //!
 //! eBPF programs on uprobes write a record when a process passes one of the driver's functions (`function.rs` lists
-//! them); a thread reads the records and sends [`Event::Moment`]s. The process is not touched: no signal, no changed
-//! memory but the kernel's own breakpoint, nothing left behind when the daemon dies.
+//! them); a thread reads the records and sends [`Event::Moment`]s. The process is not touched: no changed memory but the
+//! kernel's own breakpoint, nothing left behind when the daemon dies, and no signal unless it is gated.
 //!
 //! A hit costs a process 6–22 µs. Rare calls (opening the device, contexts coming and going) are probed in every
-//! process that uses a watched library. Hot calls (allocations, launches) are probed process by process, each from its
-//! `cuInit` until the first of them was seen; `stay.rs` decides.
+//! process that uses a watched library. Hot calls (allocations, launches, waits for the GPU) are probed process by process,
+//! allocations and launches from its `cuInit` until the first of them was seen; `stay.rs` decides.
+//!
+//! The same probes are a gate: a process can be stopped at its next launch ([`Probes::gate`]) or at an allocation that is too
+//! large ([`Probes::limit_allocations`]), before anything is submitted. The gate ends with the daemon, as everything here
+//! does; who is stopped by then stays stopped, and [`Probes::halted_map`] tells whoever cleans up.
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
 //! calls of a process whose library nobody has shown it yet (see [`Probes::attach_process`]). The first allocation or
@@ -19,11 +23,13 @@ mod elf;
 mod error;
 mod find;
 mod function;
+mod halted;
 mod inbox;
 mod kernel;
 mod library;
 mod maps;
 mod program;
+mod rule;
 mod stay;
 mod sys;
 #[cfg(test)]
@@ -31,6 +37,7 @@ mod tests;
 mod watcher;
 mod worker;
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -38,16 +45,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use berth_model::snapshot::ProbeCounters;
-use berth_model::{Event, ProcKey};
+use berth_model::{Bytes, Event, ProcKey};
 
 pub use available::{Available, available};
 pub use elf::ElfError;
 pub use error::ProbeError;
+pub use halted::read_halted;
 
 use inbox::{Inbox, Message};
 use kernel::{Kernel, Way};
 use library::Libraries;
-use watcher::{Counters, Parts, Watcher};
+use watcher::{Ask, Counters, Parts, Watcher, Wish};
 use worker::{Attacher, Order};
 
 #[derive(Debug, Clone)]
@@ -169,6 +177,49 @@ impl Probes {
         self.inbox.send(Message::Adopt { pid });
     }
 
+    /// Stops the process at its next launch, before it is submitted, and at each one after: [`Event::Halted`]. Waits until
+    /// that is in place: a fraction of a millisecond for a process that has not launched yet, else as long as attaching
+    /// takes (milliseconds). May be called twice.
+    ///
+    /// The stop is a SIGSTOP. A process that is continued goes on with the launch it stands at.
+    pub fn gate(&self, process: ProcKey) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Gate(true))
+    }
+
+    /// Lets the process launch again. It stays stopped if it is. Takes a fraction of a millisecond; the probes are taken
+    /// away later. May be called twice, and for a process that is gone.
+    pub fn ungate(&self, process: ProcKey) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Gate(false))
+    }
+
+    /// Stops the process at each allocation of more than `limit`, before it is made: [`Event::Halted`]. `None` lets all
+    /// pass. Waits as [`Probes::gate`] and [`Probes::ungate`] do.
+    pub fn limit_allocations(&self, process: ProcKey, limit: Option<Bytes>) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Limit(limit))
+    }
+
+    /// Tells when the process's calls that wait for the GPU return, and when it launches again: [`Event::Drained`] and
+    /// [`Event::Launched`], each only if the other one, or none, was told before. Each launch and each wait costs the
+    /// process a hit meanwhile. Waits as [`Probes::gate`] and [`Probes::ungate`] do.
+    ///
+    /// A wait that has begun before this returns is not told: watch a process before it computes.
+    pub fn watch_drains(&self, process: ProcKey, is_watched: bool) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Watch(is_watched))
+    }
+
+    /// Which processes the gate has stopped and nobody has continued, for [`read_halted`]. Whoever is handed the
+    /// descriptor can still read it when the daemon is dead.
+    pub fn halted_map(&self) -> BorrowedFd<'_> {
+        self.kernel.halted()
+    }
+
+    /// The process is about to be continued: it is no longer listed as stopped, and a stop from now on is told. To be
+    /// called *before* SIGCONT is sent. May be called twice, and for a process that is gone.
+    pub fn continued(&self, process: ProcKey) {
+        // Not there is as good as deleted.
+        let _ = sys::map_delete(self.kernel.halted(), &process.pid.to_ne_bytes());
+    }
+
     /// A way to send events of other sources behind all hits that happened before them: an exit must not overtake what
     /// the process did last. Outlives the probes; then events go straight on.
     pub fn behind(&self) -> impl Fn(Event) + Send + Sync + use<> {
@@ -189,6 +240,13 @@ impl Probes {
             detached: count(&self.counters.detached),
             counters: self.counters(),
         }
+    }
+
+    fn ask(&self, process: ProcKey, wish: Wish) -> Result<(), ProbeError> {
+        let (reply, answer) = mpsc::channel();
+        let ask = Message::Ask(Ask { process, wish, reply });
+        self.inbox.try_send(ask).map_err(|_| ProbeError::Stopped)?;
+        answer.recv().map_err(|_| ProbeError::Stopped)?
     }
 
     /// Cheap enough for every snapshot: one system call, no lock.

@@ -1,10 +1,17 @@
-//! The three programs that run in the kernel, a few dozen instructions each.
+//! The programs that run in the kernel, a few dozen instructions each.
 //!
-//! All of them put one [`Record`] into the ring and return; none writes to the process, signals it or waits. The
-//! kernel's verifier is their reviewer: the tests load them.
+//! Those at rare calls put one [`Record`] into the ring and return. Those at hot calls follow the process's [`Rule`]s: tell
+//! a first call, tell when it goes over from computing to waiting and back, or stop it where it stands. None of them
+//! writes to the process or waits. The kernel's verifier is their reviewer: the tests load them.
+//!
+//! A stop is a SIGSTOP to the thread that made the call, and so to its process. The thread is on its way back from the
+//! probe to its program, and takes its signals before it gets there; at most the one instruction the probe stands on is
+//! executed. Each thread that calls is sent one of its own: passing one by because another is about to stop the process
+//! would let its call through. SIGCONT takes back all that are under way.
 
 use super::asm::{Assembler, Helper, Insn, Reg, Width};
-use super::function::Cookie;
+use super::function::{Cookie, PITCHED};
+use super::rule::{LAUNCH_TAKES, Phase, Rule};
 
 /// What a hit leaves in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +21,21 @@ pub struct Record {
     pub cookie: u64,
     /// Process id in the initial pid namespace.
     pub tgid: u32,
+    pub what: What,
+    /// What the call takes, where that is known: for an allocation its bytes.
+    pub takes: u64,
+}
+
+/// What a record tells of a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum What {
+    /// The call was made.
+    Passed = 0,
+    /// The process was stopped before the call was made.
+    Stopped = 1,
+    /// A watched process launches again.
+    Resumed = 2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,34 +44,54 @@ pub enum Program {
     Entry,
     /// Tells every hit whose function returned 0.
     Return,
-    /// Tells the first hit of an armed process and call, counts the others and leaves.
-    First,
+    /// At allocations: stops those that take too much, tells the first one.
+    Allocation,
+    /// At launches: stops all if the process is gated, tells the first one, and the first after a wait.
+    Launch,
+    /// At the return of calls that wait for the GPU: tells the first after a launch, if the process is watched.
+    Drained,
 }
 
 /// Descriptors of the maps the programs use.
 #[derive(Debug, Clone, Copy)]
 pub struct Maps {
     pub ring: i32,
-    /// (process, call) → hits since it was armed. No entry: not armed.
-    pub armed: i32,
+    /// (process, [`Rule`]) → number.
+    pub rules: i32,
+    /// Process → when it was stopped.
+    pub halted: i32,
     /// One counter of records the ring had no room for.
     pub lost: i32,
 }
 
-/// Where the return value lies in the registers the kernel hands to the program: `rax` in x86's `pt_regs`.
+/// Where the kernel hands the called function's registers to the program: x86's `pt_regs`.
 #[cfg(target_arch = "x86_64")]
-const RETURN_VALUE: i16 = 80;
-/// Where the return value lies in the registers the kernel hands to the program: `x0` in arm64's `user_pt_regs`.
+mod registers {
+    pub const RETURN_VALUE: i16 = 80;
+    pub const SECOND: i16 = 104;
+    pub const THIRD: i16 = 96;
+    pub const FOURTH: i16 = 88;
+}
+/// Where the kernel hands the called function's registers to the program: arm64's `user_pt_regs`.
 #[cfg(target_arch = "aarch64")]
-const RETURN_VALUE: i16 = 0;
+mod registers {
+    pub const RETURN_VALUE: i16 = 0;
+    pub const SECOND: i16 = 8;
+    pub const THIRD: i16 = 16;
+    pub const FOURTH: i16 = 24;
+}
 
-// Places on the stack. The record is time, cookie, process and four bytes of padding, as `Record::parse` reads it.
-const RECORD: i16 = -24;
+// Places on the stack. The record is as `Record::parse` reads it.
+const RECORD: i16 = -32;
 const RECORD_AT: i16 = RECORD;
 const RECORD_COOKIE: i16 = RECORD + 8;
 const RECORD_TGID: i16 = RECORD + 16;
-const RECORD_PADDING: i16 = RECORD + 20;
-const KEY: i16 = -32;
+const RECORD_WHAT: i16 = RECORD + 20;
+const RECORD_TAKES: i16 = RECORD + 24;
+const KEY: i16 = -40;
+
+const SIGSTOP: i32 = libc::SIGSTOP;
+const EEXIST: i32 = libc::EEXIST;
 
 // === impl Record ===
 
@@ -58,66 +100,164 @@ impl Record {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk()?;
         let (cookie, rest) = rest.split_first_chunk()?;
-        let (tgid, _padding) = rest.split_first_chunk()?;
-        Some(Self { at: u64::from_le_bytes(*at), cookie: u64::from_le_bytes(*cookie), tgid: u32::from_le_bytes(*tgid) })
+        let (tgid, rest) = rest.split_first_chunk()?;
+        let (what, rest) = rest.split_first_chunk()?;
+        let (takes, _) = rest.split_first_chunk()?;
+        let what = u32::from_le_bytes(*what);
+        Some(Self {
+            at: u64::from_le_bytes(*at),
+            cookie: u64::from_le_bytes(*cookie),
+            tgid: u32::from_le_bytes(*tgid),
+            what: [What::Passed, What::Stopped, What::Resumed].into_iter().find(|w| *w as u32 == what)?,
+            takes: u64::from_le_bytes(*takes),
+        })
     }
 }
 
 // === impl Program ===
 
 impl Program {
-    pub const ALL: [Program; 3] = [Program::Entry, Program::Return, Program::First];
+    pub const ALL: [Program; 5] =
+        [Program::Entry, Program::Return, Program::Allocation, Program::Launch, Program::Drained];
 
     pub fn name(self) -> &'static str {
         match self {
             Program::Entry => "berth_entry",
             Program::Return => "berth_return",
-            Program::First => "berth_first",
+            Program::Allocation => "berth_allocate",
+            Program::Launch => "berth_launch",
+            Program::Drained => "berth_drained",
         }
+    }
+
+    /// It is for probes at a function's return.
+    pub fn returns(self) -> bool {
+        matches!(self, Program::Return | Program::Drained)
     }
 
     pub fn assemble(self, maps: Maps) -> Vec<Insn> {
         let mut asm = Assembler::default();
-        if self == Program::Return {
+        if self.returns() {
             // `CUresult` is 32 bits wide, the upper half of the register is anyone's.
-            asm.load(Width::Word, Reg::R0, Reg::R1, RETURN_VALUE).leave_unless_zero(Reg::R0);
+            asm.load(Width::Word, Reg::R0, Reg::R1, registers::RETURN_VALUE).leave_unless_zero(Reg::R0);
         }
-        asm.copy(Reg::R6, Reg::R1);
-        asm.call(Helper::KtimeGetNs).store(Width::Double, RECORD_AT, Reg::R0);
-        asm.copy(Reg::R1, Reg::R6).call(Helper::AttachCookie).copy(Reg::R7, Reg::R0);
-        asm.call(Helper::CurrentPidTgid).copy(Reg::R8, Reg::R0).shift_right(Reg::R8, 32);
-        if self == Program::First {
-            leave_unless_first(&mut asm, maps);
+        look_around(&mut asm);
+        match self {
+            Program::Entry | Program::Return => {}
+            Program::Allocation => {
+                measure(&mut asm);
+                stop_if_ruled(&mut asm, maps);
+                leave_unless_first(&mut asm, maps);
+            }
+            Program::Launch => {
+                asm.set(Reg::R9, i32::from(LAUNCH_TAKES));
+                stop_if_ruled(&mut asm, maps);
+                tell_if_resumed(&mut asm, maps);
+                leave_unless_first(&mut asm, maps);
+            }
+            Program::Drained => leave_unless_computing(&mut asm, maps),
         }
-        tell(&mut asm, maps);
+        tell(&mut asm, maps, What::Passed);
         asm.finish()
     }
 }
 
+/// Begins the record. From here on: R6 the registers of the process, R7 the cookie, R8 the process, R9 what the call takes.
+fn look_around(asm: &mut Assembler) {
+    asm.copy(Reg::R6, Reg::R1).set(Reg::R9, 0);
+    asm.call(Helper::KtimeGetNs).store(Width::Double, RECORD_AT, Reg::R0);
+    asm.copy(Reg::R1, Reg::R6).call(Helper::AttachCookie).copy(Reg::R7, Reg::R0);
+    asm.store(Width::Double, RECORD_COOKIE, Reg::R7);
+    asm.call(Helper::CurrentPidTgid).copy(Reg::R8, Reg::R0).shift_right(Reg::R8, 32);
+    asm.store(Width::Word, RECORD_TGID, Reg::R8);
+}
+
+/// R9 = the bytes that an allocation asks for.
+fn measure(asm: &mut Assembler) {
+    asm.load(Width::Double, Reg::R9, Reg::R6, registers::SECOND);
+    asm.copy(Reg::R0, Reg::R7).shift_right(Reg::R0, Cookie::FUNCTION_SHIFT).and(Reg::R0, 0xff);
+    let plain = asm.skip_unless_equal(Reg::R0, i32::from(PITCHED));
+    asm.load(Width::Double, Reg::R9, Reg::R6, registers::THIRD);
+    asm.load(Width::Double, Reg::R1, Reg::R6, registers::FOURTH).multiply(Reg::R9, Reg::R1);
+    asm.land(plain);
+}
+
+/// Stops the process if a rule says so, and tells, unless it is known as stopped. R6 becomes 1 if it was stopped, else 0.
+///
+/// First the signal, then the entry: whoever continues the process removes the entry first, so a stop that its SIGCONT
+/// did not take back has an entry of its own, and is told.
+fn stop_if_ruled(asm: &mut Assembler, maps: Maps) {
+    asm.set(Reg::R6, 0);
+    look_up(asm, maps, |asm| {
+        asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK).or(Reg::R0, Rule::STOP);
+    });
+    let unruled = asm.skip_if_equal(Reg::R0, 0);
+    asm.load(Width::Double, Reg::R1, Reg::R0, 0);
+    let allowed = asm.skip_if_at_most(Reg::R9, Reg::R1);
+    asm.set(Reg::R1, SIGSTOP).call(Helper::SendSignalThread);
+    let refused = asm.skip_unless_equal(Reg::R0, 0);
+    asm.set(Reg::R6, 1);
+    asm.map(Reg::R1, maps.halted).stack_address(Reg::R2, RECORD_TGID).stack_address(Reg::R3, RECORD_AT);
+    const ONLY_IF_NEW: i32 = 1;
+    asm.set(Reg::R4, ONLY_IF_NEW).call(Helper::MapUpdate);
+    let known = asm.skip_if_equal(Reg::R0, -EEXIST);
+    tell(asm, maps, What::Stopped);
+    asm.land(unruled).land(allowed).land(refused).land(known);
+}
+
+/// Of a watched process: notes that it computes, and tells if that is new. A launch that was stopped is not told; it
+/// happens when the process is continued.
+fn tell_if_resumed(asm: &mut Assembler, maps: Maps) {
+    look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::WATCH));
+    let unwatched = asm.skip_if_equal(Reg::R0, 0);
+    asm.set(Reg::R1, Phase::Computing as i32).exchange(Reg::R0, Reg::R1);
+    let known = asm.skip_if_equal(Reg::R1, Phase::Computing as i32);
+    let stopped = asm.skip_unless_equal(Reg::R6, 0);
+    tell(asm, maps, What::Resumed);
+    asm.land(unwatched).land(known).land(stopped);
+}
+
+/// Goes on only for a watched process that was not known to be waiting, and notes that it is.
+fn leave_unless_computing(asm: &mut Assembler, maps: Maps) {
+    look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::WATCH));
+    asm.leave_if_zero(Reg::R0);
+    asm.set(Reg::R1, Phase::Drained as i32).exchange(Reg::R0, Reg::R1);
+    asm.add(Reg::R1, -(Phase::Drained as i32)).leave_if_zero(Reg::R1);
+}
+
 /// Goes on only for the hit that turns the counter of (process, call) from 0 to 1.
 fn leave_unless_first(asm: &mut Assembler, maps: Maps) {
-    asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK);
-    asm.store(Width::Word, KEY, Reg::R8).store(Width::Word, KEY + 4, Reg::R0);
-    asm.map(Reg::R1, maps.armed).stack_address(Reg::R2, KEY).call(Helper::MapLookup).leave_if_zero(Reg::R0);
+    look_up(asm, maps, |asm| _ = asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK));
+    asm.leave_if_zero(Reg::R0);
     asm.set(Reg::R1, 1).fetch_add(Reg::R0, Reg::R1).leave_unless_zero(Reg::R1);
 }
 
+/// R0 = where the number of the process's rule is, or 0. `code` puts the rule's code into R0.
+fn look_up(asm: &mut Assembler, maps: Maps, code: impl FnOnce(&mut Assembler)) {
+    code(asm);
+    asm.store(Width::Word, KEY, Reg::R8).store(Width::Word, KEY + 4, Reg::R0);
+    asm.map(Reg::R1, maps.rules).stack_address(Reg::R2, KEY).call(Helper::MapLookup);
+}
+
 /// Puts the record into the ring, or counts it as lost.
-fn tell(asm: &mut Assembler, maps: Maps) {
-    asm.set(Reg::R0, 0).store(Width::Word, RECORD_PADDING, Reg::R0);
-    asm.store(Width::Double, RECORD_COOKIE, Reg::R7).store(Width::Word, RECORD_TGID, Reg::R8);
+fn tell(asm: &mut Assembler, maps: Maps, what: What) {
+    asm.set(Reg::R0, what as i32).store(Width::Word, RECORD_WHAT, Reg::R0);
+    asm.store(Width::Double, RECORD_TAKES, Reg::R9);
     asm.map(Reg::R1, maps.ring).stack_address(Reg::R2, RECORD);
-    asm.set(Reg::R3, i32::from(-RECORD)).set(Reg::R4, 0).call(Helper::RingbufOutput).leave_if_zero(Reg::R0);
+    asm.set(Reg::R3, i32::from(-RECORD)).set(Reg::R4, 0).call(Helper::RingbufOutput);
+    let told = asm.skip_if_equal(Reg::R0, 0);
     asm.set(Reg::R0, 0).store(Width::Word, KEY, Reg::R0);
-    asm.map(Reg::R1, maps.lost).stack_address(Reg::R2, KEY).call(Helper::MapLookup).leave_if_zero(Reg::R0);
+    asm.map(Reg::R1, maps.lost).stack_address(Reg::R2, KEY).call(Helper::MapLookup);
+    let missing = asm.skip_if_equal(Reg::R0, 0);
     asm.set(Reg::R1, 1).fetch_add(Reg::R0, Reg::R1);
+    asm.land(told).land(missing);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MAPS: Maps = Maps { ring: 3, armed: 4, lost: 5 };
+    const MAPS: Maps = Maps { ring: 3, rules: 4, halted: 5, lost: 6 };
 
     fn calls(program: Program) -> Vec<i32> {
         program.assemble(MAPS).iter().filter(|i| i.code == 0x85).map(|i| i.immediate).collect()
@@ -125,8 +265,19 @@ mod tests {
 
     #[test]
     fn a_failed_call_is_left_before_any_work() {
-        let insns = Program::Return.assemble(MAPS);
-        assert_eq!((insns[0].code, insns[0].offset, insns[1].code), (0x61, RETURN_VALUE, 0x55));
+        for program in [Program::Return, Program::Drained] {
+            let insns = program.assemble(MAPS);
+            assert_eq!((insns[0].code, insns[0].offset, insns[1].code), (0x61, registers::RETURN_VALUE, 0x55));
+        }
+    }
+
+    #[test]
+    fn only_the_programs_at_launches_and_allocations_can_stop_anyone() {
+        let signal = Helper::SendSignalThread as i32;
+        for program in Program::ALL {
+            let stops = matches!(program, Program::Allocation | Program::Launch);
+            assert_eq!(calls(program).contains(&signal), stops, "{program:?}");
+        }
     }
 
     #[test]
@@ -134,16 +285,21 @@ mod tests {
         let (time, cookie, process, ring, lookup) = (5, 174, 14, 130, 1);
         assert_eq!(calls(Program::Entry), [time, cookie, process, ring, lookup]);
         assert_eq!(calls(Program::Return), [time, cookie, process, ring, lookup]);
-        assert_eq!(calls(Program::First), [time, cookie, process, lookup, ring, lookup]);
+        assert_eq!(calls(Program::Drained), [time, cookie, process, lookup, ring, lookup]);
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let mut bytes = [0; 24];
+        let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&7_u64.to_le_bytes());
         bytes[8..16].copy_from_slice(&0x1_0000_0203_u64.to_le_bytes());
         bytes[16..20].copy_from_slice(&42_u32.to_le_bytes());
-        assert_eq!(Record::parse(&bytes), Some(Record { at: 7, cookie: 0x1_0000_0203, tgid: 42 }));
-        assert_eq!(Record::parse(&bytes[..12]), None);
+        bytes[20] = 1;
+        bytes[24..].copy_from_slice(&4096_u64.to_le_bytes());
+        let record = Record { at: 7, cookie: 0x1_0000_0203, tgid: 42, what: What::Stopped, takes: 4096 };
+        assert_eq!(Record::parse(&bytes), Some(record));
+        assert_eq!(Record::parse(&bytes[..28]), None);
+        bytes[20] = 9;
+        assert_eq!(Record::parse(&bytes), None, "nothing tells that");
     }
 }

@@ -4,12 +4,13 @@
 //! probes are attached, is settled elsewhere.
 //!
 //! Hot calls are armed once per stay, as early as the process shows itself (`cuInit`, or entering the creation of a
-//! context), so that the probes are in place before a context is ready. The first hit ends the probe. A stay is over
-//! when the last context is gone; the next one arms again.
+//! context), so that the probes are in place before a context is ready. The first hit ends the probe, unless an [`Interest`]
+//! in such calls keeps it. A stay is over when the last context is gone; the next one arms again.
 
 use berth_model::Moment;
 
 use super::function::{Call, Hot};
+use super::rule::Rule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -22,6 +23,17 @@ pub enum Action {
     Detach(Hot),
 }
 
+/// Why all hot calls of some kinds are probed, not only the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Its launches are stopped.
+    Gate,
+    /// Its allocations beyond a limit are stopped.
+    Limit,
+    /// It is told when it goes over from computing to waiting and back.
+    Watch,
+}
+
 #[derive(Debug, Default)]
 pub struct Stay {
     opened: bool,
@@ -31,7 +43,10 @@ pub struct Stay {
     adopted: bool,
     created: u32,
     retained: u32,
-    arms: [Arm; 2],
+    /// The next such call is a first one.
+    expected: [bool; 3],
+    interests: [bool; 3],
+    arms: [Arm; 3],
 }
 
 /// Where the probes of one kind of hot call stand.
@@ -40,9 +55,31 @@ enum Arm {
     #[default]
     Off,
     Attaching,
-    /// Hit before attaching was reported done; what is attached will be taken away at once.
-    AttachingSeen,
     On,
+}
+
+// === impl Interest ===
+
+impl Interest {
+    pub const ALL: [Interest; 3] = [Interest::Gate, Interest::Limit, Interest::Watch];
+
+    /// The calls it is in.
+    pub fn hots(self) -> &'static [Hot] {
+        match self {
+            Interest::Gate => &[Hot::Launch],
+            Interest::Limit => &[Hot::Allocation],
+            Interest::Watch => &[Hot::Launch, Hot::Drained],
+        }
+    }
+
+    /// What the programs are told for it.
+    pub fn rule(self) -> Rule {
+        match self {
+            Interest::Gate => Rule::Stop(Call::Launch),
+            Interest::Limit => Rule::Stop(Call::Allocation),
+            Interest::Watch => Rule::Watch,
+        }
+    }
 }
 
 // === impl Stay ===
@@ -84,8 +121,22 @@ impl Stay {
             }
             Call::Allocation => self.hit(Hot::Allocation, Moment::FirstAllocation, &mut actions),
             Call::Launch => self.hit(Hot::Launch, Moment::FirstLaunch, &mut actions),
+            Call::Drained => {}
         }
         actions
+    }
+
+    pub fn on_interest(&mut self, interest: Interest, is_there: bool) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.interests[interest as usize] = is_there;
+        for hot in Hot::ALL {
+            self.settle(hot, &mut actions);
+        }
+        actions
+    }
+
+    pub fn has_interest(&self, interest: Interest) -> bool {
+        self.interests[interest as usize]
     }
 
     /// The process was found using a GPU already: its next hot calls are its first ones as far as anyone can tell.
@@ -96,23 +147,28 @@ impl Stay {
         actions
     }
 
-    pub fn on_attached(&mut self, hot: Hot) -> Option<Action> {
-        let arm = &mut self.arms[hot.index()];
-        match *arm {
-            Arm::Attaching => {
-                *arm = Arm::On;
-                None
-            }
-            Arm::AttachingSeen => {
-                *arm = Arm::Off;
-                Some(Action::Detach(hot))
-            }
-            Arm::Off | Arm::On => None,
-        }
+    /// What is not needed any more is taken away at once.
+    pub fn on_attached(&mut self, hot: Hot) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.arms[hot.index()] = Arm::On;
+        self.settle(hot, &mut actions);
+        actions
     }
 
-    pub fn on_attach_failed(&mut self, hot: Hot) {
+    /// Whatever it was for will not be: neither a first call nor an interest in such calls is left.
+    pub fn on_attach_failed(&mut self, hot: Hot) -> Vec<Action> {
+        let mut actions = Vec::new();
         self.arms[hot.index()] = Arm::Off;
+        self.expected[hot.index()] = false;
+        for interest in Interest::ALL.into_iter().filter(|interest| interest.hots().contains(&hot)) {
+            actions.extend(self.on_interest(interest, false));
+        }
+        actions
+    }
+
+    /// All calls that `interest` is in are probed.
+    pub fn is_probed(&self, interest: Interest) -> bool {
+        interest.hots().iter().all(|hot| self.arms[hot.index()] == Arm::On)
     }
 
     /// Nothing armed or under way: the kernel's counter of these calls means nothing any more.
@@ -120,42 +176,45 @@ impl Stay {
         self.arms[hot.index()] == Arm::Off
     }
 
-    /// A context of this stay is ready, so a first call may have passed before its probe was there.
-    pub fn may_have_missed(&self) -> bool {
-        !self.adopted && self.created + self.retained > 0
+    /// A context of this stay is ready, so the first such call may have passed before its probe was there.
+    pub fn may_have_missed(&self, hot: Hot) -> bool {
+        self.expected[hot.index()] && !self.adopted && self.created + self.retained > 0
     }
 
     fn arm(&mut self, actions: &mut Vec<Action>) {
         if std::mem::replace(&mut self.armed, true) {
             return;
         }
-        for hot in Hot::ALL {
-            let arm = &mut self.arms[hot.index()];
-            match *arm {
-                Arm::Off => {
-                    *arm = Arm::Attaching;
-                    actions.extend([Action::Expect(hot), Action::Attach(hot)]);
-                }
-                // What is being attached for the last stay serves this one.
-                Arm::AttachingSeen => {
-                    *arm = Arm::Attaching;
-                    actions.push(Action::Expect(hot));
-                }
-                Arm::Attaching | Arm::On => {}
+        for hot in Hot::FIRSTS {
+            if !std::mem::replace(&mut self.expected[hot.index()], true) {
+                actions.push(Action::Expect(hot));
             }
+            // What is attached, or being attached, for another reason serves this one.
+            self.settle(hot, actions);
         }
     }
 
     fn hit(&mut self, hot: Hot, moment: Moment, actions: &mut Vec<Action>) {
-        let arm = &mut self.arms[hot.index()];
-        match *arm {
-            Arm::Off | Arm::AttachingSeen => return,
-            Arm::Attaching => *arm = Arm::AttachingSeen,
-            Arm::On => *arm = Arm::Off,
+        if std::mem::take(&mut self.expected[hot.index()]) {
+            actions.push(Action::Report(moment));
+            self.settle(hot, actions);
         }
-        actions.push(Action::Report(moment));
-        if *arm == Arm::Off {
-            actions.push(Action::Detach(hot));
+    }
+
+    /// Probes the calls if anything needs it, and no longer if nothing does. What is being attached is settled when it is.
+    fn settle(&mut self, hot: Hot, actions: &mut Vec<Action>) {
+        let of_interest = Interest::ALL.iter().any(|i| self.interests[*i as usize] && i.hots().contains(&hot));
+        let arm = &mut self.arms[hot.index()];
+        match (*arm, self.expected[hot.index()] || of_interest) {
+            (Arm::Off, true) => {
+                *arm = Arm::Attaching;
+                actions.push(Action::Attach(hot));
+            }
+            (Arm::On, false) => {
+                *arm = Arm::Off;
+                actions.push(Action::Detach(hot));
+            }
+            (Arm::Off, false) | (Arm::On, true) | (Arm::Attaching, _) => {}
         }
     }
 
@@ -182,8 +241,8 @@ mod tests {
     fn armed() -> Stay {
         let mut stay = Stay::default();
         stay.on_call(Call::Init);
-        for hot in Hot::ALL {
-            assert_eq!(stay.on_attached(hot), None);
+        for hot in Hot::FIRSTS {
+            assert_eq!(stay.on_attached(hot), []);
         }
         stay
     }
@@ -233,7 +292,58 @@ mod tests {
         let mut stay = Stay::default();
         stay.on_call(Call::Init);
         assert_eq!(stay.on_call(Call::Launch), [Action::Report(Moment::FirstLaunch)]);
-        assert_eq!(stay.on_attached(Hot::Launch), Some(Action::Detach(Hot::Launch)));
+        assert_eq!(stay.on_attached(Hot::Launch), [Action::Detach(Hot::Launch)]);
+    }
+
+    #[test]
+    fn gating_a_newcomer_finds_its_probes_in_place_and_keeps_them_beyond_the_first_launch() {
+        let mut stay = armed();
+        assert_eq!(stay.on_interest(Interest::Gate, true), []);
+        assert!(stay.is_probed(Interest::Gate));
+        assert_eq!(stay.on_call(Call::Launch), [Action::Report(Moment::FirstLaunch)]);
+        assert_eq!(stay.on_interest(Interest::Gate, false), [Action::Detach(Hot::Launch)]);
+    }
+
+    #[test]
+    fn gating_after_the_first_launch_probes_again_and_tells_no_second_first() {
+        let mut stay = armed();
+        stay.on_call(Call::Launch);
+        assert_eq!(stay.on_interest(Interest::Gate, true), [Action::Attach(Hot::Launch)]);
+        assert!(!stay.is_probed(Interest::Gate));
+        stay.on_attached(Hot::Launch);
+        assert!(stay.is_probed(Interest::Gate));
+        assert_eq!(stay.on_call(Call::Launch), []);
+    }
+
+    #[test]
+    fn a_gate_opened_again_while_it_is_being_attached_is_taken_away_when_it_is() {
+        let mut stay = armed();
+        stay.on_call(Call::Launch);
+        stay.on_interest(Interest::Gate, true);
+        assert_eq!(stay.on_interest(Interest::Gate, false), []);
+        assert_eq!(stay.on_attached(Hot::Launch), [Action::Detach(Hot::Launch)]);
+    }
+
+    #[test]
+    fn launches_stay_probed_until_neither_gate_nor_watch_needs_them() {
+        let mut stay = armed();
+        stay.on_interest(Interest::Gate, true);
+        assert_eq!(stay.on_interest(Interest::Watch, true), [Action::Attach(Hot::Drained)]);
+        stay.on_attached(Hot::Drained);
+        stay.on_call(Call::Launch);
+        assert_eq!(stay.on_interest(Interest::Gate, false), []);
+        let both = [Action::Detach(Hot::Launch), Action::Detach(Hot::Drained)];
+        assert_eq!(stay.on_interest(Interest::Watch, false), both);
+    }
+
+    #[test]
+    fn what_cannot_be_probed_leaves_no_half_of_a_watch_behind() {
+        let mut stay = armed();
+        stay.on_call(Call::Launch);
+        stay.on_interest(Interest::Watch, true);
+        stay.on_attached(Hot::Launch);
+        assert_eq!(stay.on_attach_failed(Hot::Drained), [Action::Detach(Hot::Launch)]);
+        assert!(!stay.has_interest(Interest::Watch));
     }
 
     #[test]
@@ -266,7 +376,7 @@ mod tests {
         let mut stay = Stay::default();
         assert_eq!(stay.on_adopted(), EXPECT_BOTH);
         assert_eq!(moments(&mut stay, &[Call::ContextDestroyed]), [Moment::ContextGone]);
-        assert!(!stay.may_have_missed());
+        assert!(!stay.may_have_missed(Hot::Launch));
     }
 
     #[derive(Debug, Clone)]
@@ -274,6 +384,7 @@ mod tests {
         Call(Call),
         Attached(Hot),
         Failed(Hot),
+        Interest(Interest, bool),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -282,17 +393,19 @@ mod tests {
             6 => prop::sample::select(&Call::ALL[..]).prop_map(Step::Call),
             3 => hot.clone().prop_map(Step::Attached),
             1 => hot.prop_map(Step::Failed),
+            2 => (prop::sample::select(&Interest::ALL[..]), any::<bool>()).prop_map(|(i, on)| Step::Interest(i, on)),
         ];
         prop::collection::vec(step, 0..80)
     }
 
     proptest! {
         /// Whatever a process does: at most one probe of a kind is attached or under way, each that was attached and
-        /// is not wanted any more is taken away, and a kind is told at most once for each time it is expected.
+        /// is not wanted any more is taken away, each that is of interest is there or on its way, and a kind is told at
+        /// most once for each time it is expected.
         #[test]
         fn probes_are_neither_doubled_nor_leaked_and_firsts_are_first(steps in steps()) {
             let mut stay = Stay::default();
-            let (mut under_way, mut attached, mut expected) = ([false; 2], [false; 2], [false; 2]);
+            let (mut under_way, mut attached, mut expected) = ([false; 3], [false; 3], [false; 3]);
             for step in steps {
                 let actions = match step {
                     Step::Call(call) => stay.on_call(call),
@@ -300,13 +413,14 @@ mod tests {
                     Step::Attached(hot) if under_way[hot.index()] => {
                         under_way[hot.index()] = false;
                         attached[hot.index()] = true;
-                        stay.on_attached(hot).into_iter().collect()
+                        stay.on_attached(hot)
                     }
                     Step::Failed(hot) if under_way[hot.index()] => {
                         under_way[hot.index()] = false;
-                        stay.on_attach_failed(hot);
-                        vec![]
+                        expected[hot.index()] = false;
+                        stay.on_attach_failed(hot)
                     }
+                    Step::Interest(interest, is_there) => stay.on_interest(interest, is_there),
                     Step::Attached(_) | Step::Failed(_) => vec![],
                 };
                 for action in actions {
@@ -332,6 +446,10 @@ mod tests {
                 }
                 for hot in Hot::ALL {
                     prop_assert_eq!(is_on(&stay, hot), attached[hot.index()]);
+                    let wanted = Interest::ALL.into_iter().any(|i| stay.has_interest(i) && i.hots().contains(&hot));
+                    let wanted = wanted || expected[hot.index()];
+                    prop_assert!(!wanted || attached[hot.index()] || under_way[hot.index()], "missing {hot:?}");
+                    prop_assert!(wanted || !attached[hot.index()], "left over {hot:?}");
                 }
             }
         }

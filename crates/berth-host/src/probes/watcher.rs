@@ -3,6 +3,8 @@
 //! It keeps a [`Stay`] for each process it has seen until that process exits (by pidfd). It never waits for anything
 //! but its epoll.
 
+mod holding;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,14 +19,19 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::clock::{self, BootTicks};
 
-use super::function::{Cookie, Hot};
+use super::error::ProbeError;
+use super::function::{Call, Cookie, Hot};
 use super::inbox::{Inbox, Message};
 use super::kernel::{Kernel, Links};
 use super::library::LibraryId;
-use super::program::Record;
+use super::program::{Record, What};
+use super::rule::Rule;
 use super::stay::{Action, Stay};
 use super::sys::Ring;
 use super::worker::{Detach, Order};
+
+use holding::Waiting;
+pub use holding::{Ask, Wish};
 
 /// Counters shared with [`super::Probes::stats`].
 #[derive(Debug, Default)]
@@ -59,9 +66,13 @@ struct Process {
     /// it under another device in each container); hits told twice are then taken once.
     library: Option<LibraryId>,
     stay: Stay,
-    links: [Option<Links>; 2],
+    links: [Option<Links>; 3],
     /// The function of the last hit of each kind.
-    hit: [u8; 2],
+    hit: [u8; 3],
+    /// What was asked about it before its library was known.
+    asked: Vec<Ask>,
+    /// Who waits for its calls to be probed.
+    waiting: Vec<Waiting>,
     /// Readable when the process has exited.
     _pidfd: OwnedFd,
 }
@@ -139,6 +150,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
                 Message::Located { pid, library } => self.on_located(pid, library)?,
                 Message::Attached { process, hot, links } => self.on_attached(process, hot, links)?,
                 Message::Detached { process, hot } => self.on_detached(process, hot),
+                Message::Ask(ask) => self.on_ask(ask)?,
                 Message::PassOn(event) => {
                     // What the process did last was in the ring before its end was known to anybody.
                     self.read_ring()?;
@@ -163,8 +175,16 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         if let Some(hot) = cookie.call.hot() {
             process.hit[hot.index()] = cookie.function;
         }
-        let actions = process.stay.on_call(cookie.call);
-        self.perform(record.tgid, actions, Mono(record.at))
+        let (key, at) = (process.key, Mono(record.at));
+        match (record.what, cookie.call) {
+            (What::Stopped, call) => self.halted(key, call, record),
+            (What::Resumed, _) => self.send(Event::Launched { process: key, at }),
+            (What::Passed, Call::Drained) => self.send(Event::Drained { process: key, at }),
+            (What::Passed, call) => {
+                let actions = process.stay.on_call(call);
+                self.perform(record.tgid, actions, at)
+            }
+        }
     }
 
     /// Asks for the library of a process not seen before. The answer is [`Message::Located`].
@@ -177,32 +197,33 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
     fn on_located(&mut self, pid: u32, library: Option<LibraryId>) -> Result<(), NobodyListens> {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         // A hit that came first knew better.
-        if process.library.is_some() || library.is_none() {
-            return Ok(());
+        if process.library.is_none() && library.is_some() {
+            process.library = library;
+            let actions = process.stay.on_adopted();
+            self.perform(pid, actions, Mono(0))?;
         }
-        process.library = library;
-        let actions = process.stay.on_adopted();
-        self.perform(pid, actions, Mono(0))
+        self.on_library_known(pid)
     }
 
-    fn on_attached(&mut self, key: ProcKey, hot: Hot, links: Option<Links>) -> Result<(), NobodyListens> {
+    fn on_attached(&mut self, key: ProcKey, hot: Hot, links: Result<Links, ProbeError>) -> Result<(), NobodyListens> {
         let Some(process) = self.processes.get_mut(&key.pid).filter(|p| p.key == key) else {
             // It has exited meanwhile.
-            self.detach(key, hot, links, 0);
+            self.detach(key, hot, links.ok(), 0);
             return Ok(());
         };
-        let Some(links) = links else {
-            process.stay.on_attach_failed(hot);
-            self.kernel.forget(key.pid, hot.call());
-            return Ok(());
+        let links = match links {
+            Ok(links) => links,
+            Err(error) => return self.on_attach_failed(key, hot, &error),
         };
-        if process.stay.may_have_missed() {
+        if process.stay.may_have_missed(hot) {
             self.counters.late.fetch_add(1, Ordering::Relaxed);
         }
         process.links[hot.index()] = Some(links);
         self.counters.armed.fetch_add(1, Ordering::Relaxed);
-        let action = process.stay.on_attached(hot);
-        self.perform(key.pid, action.into_iter().collect(), Mono(0))
+        let actions = process.stay.on_attached(hot);
+        self.perform(key.pid, actions, Mono(0))?;
+        self.answer_waiting(key.pid);
+        Ok(())
     }
 
     fn on_detached(&mut self, key: ProcKey, hot: Hot) {
@@ -211,7 +232,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         if still_counting {
             return;
         }
-        if let Some(hits) = self.kernel.forget(key.pid, hot.call()) {
+        if let Some(hits) = self.kernel.revoke(key.pid, Rule::First(hot.call())) {
             self.counters.wasted_hits.fetch_add(hits.saturating_sub(1), Ordering::Relaxed);
         }
     }
@@ -224,7 +245,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             match action {
                 Action::Report(moment) => report(&self.event_tx, key, moment, at)?,
                 Action::Expect(hot) => {
-                    if let Err(error) = self.kernel.expect(pid, hot.call()) {
+                    if let Err(error) = self.kernel.rule(pid, Rule::First(hot.call()), 0) {
                         tracing::warn!(process = %key, %error, "first {hot:?} will not be seen");
                     }
                 }
@@ -251,10 +272,15 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             if links.is_some() {
                 self.counters.armed.fetch_sub(1, Ordering::Relaxed);
             } else {
-                self.kernel.forget(pid, hot.call());
+                self.kernel.revoke(pid, Rule::First(hot.call()));
             }
             self.detach(process.key, hot, links, process.hit[hot.index()]);
         }
+        self.release(&mut process);
+    }
+
+    fn send(&self, event: Event) -> Result<(), NobodyListens> {
+        self.event_tx.send(event).map_err(|_| NobodyListens)
     }
 
     fn detach(&self, process: ProcKey, hot: Hot, links: Option<Links>, hit: u8) {
@@ -283,8 +309,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             if (self.resolve)(pid)? != key {
                 return None;
             }
-            let (stay, links, hit) = (Stay::default(), [None, None], [0; 2]);
-            self.processes.insert(pid, Process { key, library: None, stay, links, hit, _pidfd: pidfd });
+            self.processes.insert(pid, Process::new(key, pidfd));
         }
         self.processes.get_mut(&pid)
     }
@@ -294,6 +319,16 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         let pidfd = pidfd_open(pid_number, PidfdFlags::empty())?;
         epoll::add(&self.epoll, &pidfd, epoll::EventData::new_u64(u64::from(pid)), epoll::EventFlags::IN)?;
         Ok(pidfd)
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    fn new(key: ProcKey, pidfd: OwnedFd) -> Self {
+        let (stay, links) = (Stay::default(), [None, None, None]);
+        let (asked, waiting) = (Vec::new(), Vec::new());
+        Self { key, library: None, stay, links, hit: [0; 3], asked, waiting, _pidfd: pidfd }
     }
 }
 

@@ -103,11 +103,7 @@ impl Attacher {
                 self.inbox.send(Message::Located { pid, library });
             }
             Order::Attach { process, library, hot } => {
-                let attached = self.libraries().attach_hot(&self.kernel, library, hot, process.pid);
-                let links = attached.unwrap_or_else(|error| {
-                    tracing::debug!(%process, %error, "first {hot:?} will not be seen");
-                    None
-                });
+                let links = self.libraries().attach_hot(&self.kernel, library, hot, process);
                 self.inbox.send(Message::Attached { process, hot, links });
             }
         }

@@ -8,7 +8,7 @@
 //! It does not search: processes nobody names are never looked at.
 
 mod error;
-mod read;
+pub(crate) mod read;
 mod users;
 mod watch;
 
@@ -30,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use error::IdentifyError;
 pub use error::ProcsError;
+pub(crate) use read::key;
 use users::Users;
 use watch::{Token, Watch};
 

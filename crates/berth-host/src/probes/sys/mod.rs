@@ -14,11 +14,13 @@ use super::asm::Insn;
 pub use ring::Ring;
 
 #[derive(Debug, Clone, Copy)]
-#[repr(u32)]
 pub enum MapType {
-    Hash = 1,
-    Array = 2,
-    Ring = 27,
+    /// Room for all entries is taken at once, so that none is refused later for want of memory.
+    Hash,
+    /// Room is taken entry by entry.
+    SparseHash,
+    Array,
+    Ring,
 }
 
 /// What a program may be attached with; the kernel wants to know when it is loaded.
@@ -55,6 +57,7 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
@@ -134,10 +137,14 @@ struct PerfEventAttr {
 }
 
 pub fn create_map(kind: MapType, key_len: u32, value_len: u32, max_entries: u32) -> io::Result<OwnedFd> {
-    /// Room for a hash is taken entry by entry, not all at once.
     const NO_PREALLOC: u32 = 1;
-    let flags = if matches!(kind, MapType::Hash) { NO_PREALLOC } else { 0 };
-    let attr = MapCreate { map_type: kind as u32, key_len, value_len, max_entries, flags };
+    let (map_type, flags) = match kind {
+        MapType::Hash => (1, 0),
+        MapType::SparseHash => (1, NO_PREALLOC),
+        MapType::Array => (2, 0),
+        MapType::Ring => (27, 0),
+    };
+    let attr = MapCreate { map_type, key_len, value_len, max_entries, flags };
     // SAFETY: `MapCreate` is the beginning of the kernel's union for this command and holds no pointer.
     unsafe { bpf_fd(BPF_MAP_CREATE, &attr) }
 }
@@ -161,6 +168,16 @@ pub fn map_delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let attr = element(map, key, 0);
     // SAFETY: as for `map_update`; there is no value.
     unsafe { bpf(BPF_MAP_DELETE_ELEM, &attr) }.map(drop)
+}
+
+/// The key after `key`, or the first one after `None` or a key that is no longer there.
+pub fn map_next_key<const LEN: usize>(map: BorrowedFd<'_>, key: Option<&[u8; LEN]>) -> io::Result<[u8; LEN]> {
+    let mut next = [0; LEN];
+    let mut attr = element(map, &[], next.as_mut_ptr() as u64);
+    attr.key = key.map_or(0, |key| key.as_ptr() as u64);
+    // SAFETY: callers use maps whose keys are `LEN` bytes; the kernel reads `key` and writes `next`, which outlive the call.
+    unsafe { bpf(BPF_MAP_GET_NEXT_KEY, &attr) }?;
+    Ok(next)
 }
 
 /// Loads a program of the kind uprobes run. `log` receives the verifier's words if it is refused.

@@ -1,5 +1,6 @@
 //! The probes on a real kernel: a driver library made here, real processes, both ways of attaching.
 
+mod gate;
 mod tenant;
 
 use std::process::Command;

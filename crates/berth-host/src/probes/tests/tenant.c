@@ -56,6 +56,24 @@ static void *launch_in_thread(void *unused) {
     return unused;
 }
 
+static void *launch_for_ever(void *unused) {
+    int (*launch)(long) = (int (*)(long))dlsym(driver, "cuLaunchKernel");
+    for (;;) launch(0);
+    return unused;
+}
+
+static void storm(long threads) {
+    pthread_t t;
+    for (long i = 0; i < threads; i++) pthread_create(&t, NULL, launch_for_ever, NULL);
+    printf("0 0 0\n");
+}
+
+static void pitch(long width, long height) {
+    int (*function)(void *, void *, long, long) = (int (*)(void *, void *, long, long))dlsym(driver, "cuMemAllocPitch_v2");
+    function(&out, &out, width, height);
+    printf("0 0 0\n");
+}
+
 // Dies by any system call that the kernel makes up for probes, as in a container with a strict filter.
 static void confine(void) {
     struct sock_filter rules[] = {
@@ -88,6 +106,15 @@ int main(int argc, char **argv) {
         else if (!strcmp(word, "reserve")) repeat("cuMemCreate", (long)&out, 4096, times);
         else if (!strcmp(word, "launch")) repeat("cuLaunchKernel", 0, 0, times);
         else if (!strcmp(word, "pace")) pace(times);
+        else if (!strcmp(word, "take")) repeat("cuMemAlloc_v2", (long)&out, times, 1);
+        else if (!strcmp(word, "pitch")) pitch(1024, times);
+        else if (!strcmp(word, "extended")) repeat("cuLaunchKernelEx", 0, 0, times);
+        else if (!strcmp(word, "wait")) repeat("cuStreamSynchronize", 0, 0, times);
+        else if (!strcmp(word, "broken")) repeat("cuStreamSynchronize", -1, 0, times);
+        else if (!strcmp(word, "ask")) repeat("cuStreamQuery", 0, 0, times);
+        else if (!strcmp(word, "asktoosoon")) repeat("cuStreamQuery", 1, 0, times);
+        else if (!strcmp(word, "finish")) repeat("cuCtxSynchronize", 0, 0, times);
+        else if (!strcmp(word, "storm")) storm(times);
         else if (!strcmp(word, "graph")) repeat("cuGraphLaunch", 0, 0, times);
         else if (!strcmp(word, "confine")) confine();
         else if (!strcmp(word, "thread")) { pthread_t t; pthread_create(&t, NULL, launch_in_thread, NULL); pthread_join(t, NULL); }

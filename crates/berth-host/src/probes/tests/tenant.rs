@@ -1,5 +1,6 @@
 //! A process that calls a driver library on command and tells when, compiled from C when the tests run.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,12 +12,14 @@ pub struct Workshop {
     _directory: TempDir,
     pub driver: PathBuf,
     pub program: PathBuf,
+    started: Cell<u32>,
 }
 
 pub struct Tenant {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
+    counts: Option<PathBuf>,
 }
 
 /// When the tenant called, by its own `CLOCK_MONOTONIC`.
@@ -40,11 +43,16 @@ impl Workshop {
         let (driver, program) = (directory.path().join("libcuda.so.1"), directory.path().join("tenant"));
         cc(&["-shared", "-fPIC"], &source("driver.c", include_str!("driver.c")), &driver, &[]);
         cc(&[], &source("tenant.c", include_str!("tenant.c")), &program, &["-ldl", "-lpthread"]);
-        Self { _directory: directory, driver, program }
+        Self { _directory: directory, driver, program, started: Cell::new(0) }
     }
 
     pub fn tenant(&self) -> Tenant {
-        Tenant::start(Command::new(&self.program).arg(&self.driver))
+        let counts = self.program.with_file_name(format!("counts-{}", self.started.replace(self.started.get() + 1)));
+        std::fs::write(&counts, [0; 4096]).unwrap();
+        let mut command = Command::new(&self.program);
+        let mut tenant = Tenant::start(command.arg(&self.driver).env("BERTH_TEST_COUNTS", &counts));
+        tenant.counts = Some(counts);
+        tenant
     }
 }
 
@@ -58,7 +66,7 @@ impl Tenant {
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, stdin, stdout }
+        Self { child, stdin, stdout, counts: None }
     }
 
     pub fn pid(&self) -> u32 {
@@ -70,12 +78,28 @@ impl Tenant {
     }
 
     pub fn repeat(&mut self, what: &str, times: u32) -> Called {
+        self.begin(what, times);
+        self.answer(what)
+    }
+
+    /// Begins a call that may not come back.
+    pub fn begin(&mut self, what: &str, times: u32) {
         writeln!(self.stdin, "{what} {times}").unwrap();
+    }
+
+    /// Waits for the end of what was begun.
+    pub fn answer(&mut self, what: &str) -> Called {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         let numbers: Vec<u64> = line.split_whitespace().map(|n| n.parse().unwrap()).collect();
         let [before, after, cpu] = numbers[..] else { panic!("the tenant died at {what}: {:?}", self.child.wait()) };
         Called { before, after, cpu }
+    }
+
+    /// Launches and allocations that the driver was really given.
+    pub fn made(&self) -> [u64; 2] {
+        let bytes = std::fs::read(self.counts.as_ref().unwrap()).unwrap();
+        [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()))
     }
 }
 

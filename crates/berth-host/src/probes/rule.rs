@@ -1,0 +1,76 @@
+//! What the daemon tells the programs about a process: entries of one map from (process, rule) to a number.
+//!
+//! The programs read it at each hit, so a rule holds from the moment it is written. Nothing here knows of the kernel.
+
+use super::function::Call;
+
+/// What an entry means; no entry, no rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Tell the first such call. The number counts them since then.
+    First(Call),
+    /// Stop the process at any such call that takes more than the number. A launch takes one.
+    Stop(Call),
+    /// Tell when the process goes over from computing to waiting and back. The number is its [`Phase`].
+    Watch,
+}
+
+/// What a watched process was last seen doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Whatever is seen next is told.
+    Unknown = 0,
+    Computing = 1,
+    Drained = 2,
+}
+
+/// What a launch takes, against the number of a rule to stop.
+pub const LAUNCH_TAKES: u8 = 1;
+/// The number that stops every launch.
+pub const NO_LAUNCH: u64 = 0;
+
+// === impl Rule ===
+
+impl Rule {
+    // The second half of the map's key, as the programs put it together: these, and below them the call's code.
+    pub const STOP: i32 = 1 << 8;
+    pub const WATCH: i32 = 2 << 8;
+
+    /// The second half of the map's key; the first is the process.
+    pub fn code(self) -> u32 {
+        match self {
+            Rule::First(call) => u32::from(call.code()),
+            Rule::Stop(call) => u32::from(call.code()) | Self::STOP.unsigned_abs(),
+            Rule::Watch => Self::WATCH.unsigned_abs(),
+        }
+    }
+
+    /// As the programs put it together.
+    pub fn key(self, pid: u32) -> [u8; 8] {
+        let mut key = [0; 8];
+        key[..4].copy_from_slice(&pid.to_ne_bytes());
+        key[4..].copy_from_slice(&self.code().to_ne_bytes());
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_rules_share_an_entry() {
+        let of_calls = [Rule::First, Rule::Stop].into_iter().flat_map(|rule| Call::ALL.map(rule));
+        let all: Vec<_> = of_calls.chain([Rule::Watch]).collect();
+        let codes: HashSet<_> = all.iter().map(|rule| rule.code()).collect();
+        assert_eq!(codes.len(), all.len());
+    }
+
+    #[test]
+    fn a_gated_process_may_not_launch_once() {
+        assert!(u64::from(LAUNCH_TAKES) > NO_LAUNCH);
+    }
+}
