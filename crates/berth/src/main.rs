@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         // The reader has gone, as in `berth ps | head -1`: nothing is left to do, and nothing went wrong.
         Err(error) if Stdout::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("berth: {}", format!("{error:#}").trim_end());
+            out::say(format!("{error:#}").trim_end());
             ExitCode::from(code_of(&error))
         }
     }

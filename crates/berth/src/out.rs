@@ -1,4 +1,4 @@
-//! Standard output, where a reader that goes away is no failure.
+//! Standard output, where a reader that goes away is no failure; and standard error.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -49,6 +49,11 @@ impl Stdout {
     pub fn is_terminal() -> bool {
         io::stdout().is_terminal()
     }
+}
+
+/// Tells the person at the terminal what is going on. If it was closed there is nobody to tell, which stops nothing.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "berth: {text}");
 }
 
 /// Whether colours are wanted: <https://no-color.org>.
