@@ -61,6 +61,19 @@ impl Fifo {
         Self { settings, book: Book::default(), turns: Turns::default() }
     }
 
+    /// Moves the turns on until nothing more follows from it: one that goes makes room for the next.
+    fn pass_turns(&mut self, units: &mut [Unit<'_>], now: Mono) {
+        for _ in 0..=2 * units.len() {
+            let before = self.turns.clone();
+            self.turns.follow(units, &mut self.book, &self.settings, now);
+            order::sort(units, &self.book);
+            self.turns.assign(units, &mut self.book, &self.settings, now);
+            if self.turns == before {
+                break;
+            }
+        }
+    }
+
     /// What is wished for each tenant, by memory first and then by turn.
     fn wishes<'a>(&mut self, view: &'a View, units: &[Unit<'a>], now: Mono) -> BTreeMap<&'a TenantKey, Wish> {
         let mut wishes = memory::wishes(view, &mut self.book, &self.settings, now);
@@ -101,8 +114,7 @@ impl Policy for Fifo {
     fn decide(&mut self, view: &View, now: Mono) -> Verdict {
         self.book.learn(view, &self.settings, now);
         let mut units = units(view, &self.book, &self.settings, now);
-        order::sort(&mut units, &self.book);
-        self.turns.update(&units, &mut self.book, &self.settings, now);
+        self.pass_turns(&mut units, now);
         let wishes = self.wishes(view, &units, now);
         let mut decisions = Vec::new();
         for tenant in order::by_arrival(view) {

@@ -11,8 +11,10 @@
 //! 4. After the memory rule has paused a task, nobody is released until memory use has fallen to the threshold.
 //!    Memory *above* the threshold fires it, as in the pseudo-code; the prose says at or above.
 //! 5. One release per turn, a turn being what one query and one pause took in the paper; an end of a task releases one more.
-//! 6. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
-//! 7. Nobody is paused for longer than a bound. The paper has none; the default is longer than any of its runs.
+//! 6. Core use is the driver's average and up to 200 ms old, and a task that was let go has its input to load first. So core
+//!    use is not asked until the last one that was let go has computed for long enough to be in it.
+//! 7. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
+//! 8. Nobody is paused for longer than a bound. The paper has none; the default is longer than any of its runs.
 //!
 //! It knows no owners, gangs, bursts or declared needs, and uses no means but the freeze.
 
@@ -22,19 +24,26 @@ use berth_model::hold::Means;
 use berth_model::{GpuIndex, Mono, Percent, TenantKey};
 
 use crate::settings::PaperSettings;
-use crate::view::{Gpu, Stand, Tenant, View};
+use crate::view::{Activity, Gpu, Stand, Tenant, View};
 use crate::{Action, Decision, Policy, Reason, Verdict, Waiting};
 
 #[derive(Debug)]
 pub struct Paper {
     settings: PaperSettings,
-    /// Tasks that were let run and have not ended, and why they were.
-    running: BTreeMap<TenantKey, Reason>,
+    /// Tasks that were let run and have not ended.
+    running: BTreeMap<TenantKey, Running>,
     released: Option<LastRelease>,
     /// GPUs whose memory rule has fired.
     full: BTreeSet<GpuIndex>,
-    /// Releases that ends of tasks allow beyond the one of each turn.
-    owed: usize,
+    /// Where tasks have ended that nobody was let go for yet: releases beyond the one of each turn.
+    owed: Vec<BTreeSet<GpuIndex>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    gpus: BTreeSet<GpuIndex>,
+    /// Why it was let run.
+    reason: Reason,
 }
 
 /// The release that the turn is counted from, and that the memory rule judges.
@@ -46,14 +55,13 @@ struct LastRelease {
 
 impl Paper {
     pub fn new(settings: PaperSettings) -> Self {
-        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new(), owed: 0 }
+        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new(), owed: Vec::new() }
     }
 
     /// Tasks that ended are forgotten; each lets one more go.
     fn bury(&mut self, tasks: &[&Tenant]) {
-        let before = self.running.len();
-        self.running.retain(|key, _| tasks.iter().any(|task| task.key == *key));
-        self.owed += before - self.running.len();
+        let ended = self.running.extract_if(.., |key, _| !tasks.iter().any(|task| task.key == *key));
+        self.owed.extend(ended.map(|(_, running)| running.gpus));
     }
 
     /// The memory rule: the one just released goes back if it filled a GPU that others run on.
@@ -75,27 +83,42 @@ impl Paper {
 
     /// Why the first in line may go now; `None` if it may not.
     fn admits(&mut self, view: &View, now: Mono, first: &Tenant, tasks: &[&Tenant]) -> Option<Reason> {
-        let waited = held_since(first).map(|since| now.since(since));
-        if let Some(waited) = waited.filter(|waited| *waited >= self.settings.longest_wait.get()) {
-            return Some(Reason::WaitedLongest { waited });
-        }
-        if self.before(first, tasks).is_none() {
+        let owed = self.owed.iter().position(|gpus| !gpus.is_disjoint(&first.gpus));
+        let is_full = first.gpus.iter().any(|index| self.full.contains(index));
+        let is_alone = self.before(first, tasks).is_none();
+        if is_alone || (owed.is_some() && !is_full) {
+            owed.map(|owed| self.owed.swap_remove(owed));
             return Some(Reason::ItsTurn);
         }
-        if first.gpus.iter().any(|index| self.full.contains(index)) {
-            return None;
-        }
-        if self.owed > 0 {
-            self.owed -= 1;
-            return Some(Reason::ItsTurn);
-        }
-        let turn_is_over = self.released.as_ref().is_none_or(|last| now.since(last.at) >= self.settings.turn.get());
         let (gpu, core) = busiest(view, first).and_then(|gpu| Some((gpu.index, gpu.core?)))?;
-        (turn_is_over && core < self.settings.core).then_some(Reason::CoreFree { gpu, core })
+        let has_room = !is_full && core < self.settings.core && self.asks_at(tasks) <= now;
+        has_room.then_some(Reason::CoreFree { gpu, core })
+    }
+
+    /// From when on core use tells anything about the last task that was let go.
+    fn asks_at(&self, tasks: &[&Tenant]) -> Mono {
+        let Some(last) = &self.released else { return Mono::default() };
+        let turn = last.at + self.settings.turn.get();
+        let shown = match tasks.iter().find(|task| task.key == last.tenant).map(|task| task.activity) {
+            None | Some(Activity::Quiet { .. }) => last.at,
+            Some(Activity::Computing { since }) => since + self.settings.stale.get(),
+            Some(_) => last.at + self.settings.settle.get(),
+        };
+        turn.max(shown)
+    }
+
+    /// Those who were paused for as long as anyone may be.
+    fn release_overdue(&mut self, tasks: &[&Tenant], now: Mono) {
+        for task in self.line(tasks) {
+            let waited = held_since(task).map(|since| now.since(since));
+            if let Some(waited) = waited.filter(|waited| *waited >= self.settings.longest_wait.get()) {
+                self.let_go(task, now, Reason::WaitedLongest { waited });
+            }
+        }
     }
 
     fn let_go(&mut self, task: &Tenant, now: Mono, reason: Reason) {
-        self.running.insert(task.key.clone(), reason);
+        self.running.insert(task.key.clone(), Running { gpus: task.gpus.clone(), reason });
         self.released = Some(LastRelease { tenant: task.key.clone(), at: now });
     }
 
@@ -131,7 +154,7 @@ impl Paper {
     fn decisions(&self, view: &View, tasks: &[&Tenant]) -> Vec<Decision> {
         let decide = |task: &&Tenant| {
             let (action, reason) = match (self.running.get(&task.key), task.stand) {
-                (Some(reason), Stand::Held { .. } | Stand::Gated { .. }) => (Action::Release, reason.clone()),
+                (Some(running), Stand::Held { .. } | Stand::Gated { .. }) => (Action::Release, running.reason.clone()),
                 (None, Stand::Free) => (Action::Hold(Means::Freeze), self.why_paused(view, task, tasks)),
                 _ => return None,
             };
@@ -150,11 +173,11 @@ impl Paper {
         line.iter().map(waiting).collect()
     }
 
-    fn again_at(&self, now: Mono, line: &[&Tenant]) -> Option<Mono> {
-        let first = line.first()?;
-        let turn = self.released.as_ref().map(|last| last.at + self.settings.turn.get());
-        let bound = held_since(first).map(|since| since + self.settings.longest_wait.get());
-        [turn, bound].into_iter().flatten().filter(|at| *at > now).min()
+    fn again_at(&self, now: Mono, line: &[&Tenant], tasks: &[&Tenant]) -> Option<Mono> {
+        let bounds =
+            line.iter().filter_map(|task| held_since(task)).map(|since| since + self.settings.longest_wait.get());
+        let asks = line.first().map(|_| self.asks_at(tasks));
+        bounds.chain(asks).filter(|at| *at > now).min()
     }
 }
 
@@ -168,9 +191,11 @@ impl Policy for Paper {
         tasks.sort_by_key(|task| (task.arrived, &task.key));
         self.bury(&tasks);
         for task in tasks.iter().filter(|task| !is_pausable(task)) {
-            self.running.entry(task.key.clone()).or_insert(Reason::NoContention);
+            let running = || Running { gpus: task.gpus.clone(), reason: Reason::NoContention };
+            self.running.entry(task.key.clone()).or_insert_with(running);
         }
         self.judge_last_release(view, &tasks);
+        self.release_overdue(&tasks, now);
         while let Some(first) = self.line(&tasks).first()
             && let Some(reason) = self.admits(view, now, first, &tasks)
         {
@@ -178,12 +203,12 @@ impl Policy for Paper {
         }
         let line = self.line(&tasks);
         if line.is_empty() {
-            self.owed = 0;
+            self.owed.clear();
         }
         Verdict {
             decisions: self.decisions(view, &tasks),
             queue: self.queue(&line, &tasks, now),
-            again_at: self.again_at(now, &line),
+            again_at: self.again_at(now, &line, &tasks),
         }
     }
 }

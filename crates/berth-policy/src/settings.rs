@@ -37,6 +37,9 @@ pub enum Choice {
 pub struct FifoSettings {
     /// How long a tenant may compute while others wait; then it stops at its next launch. One kernel is never cut short.
     pub quantum: Span,
+    /// How long it may do so if it, or its owner, has used a quantum more of late than the one that waits: a short job beside
+    /// a long one need not wait for a whole quantum at every launch.
+    pub slice: Span,
     /// The longest a tenant stands at a launch; then it computes beside whoever computes.
     pub longest_wait: Span,
     /// The longest a tenant stands at an allocation while others use the memory; then it is let through, to fail.
@@ -53,8 +56,10 @@ pub struct FifoSettings {
     pub linger: Span,
     /// How long to wait for a tenant that was released to begin, and for a gang that was stopped to come to rest.
     pub settle: Span,
-    /// A tenant that has not computed for this long gives way to one that is still loading, and may be parked.
+    /// A tenant that has not computed for this long gives way to one that is still loading.
     pub idle: Span,
+    /// A tenant that has not computed for this long may be parked to make room for another.
+    pub park_idle: Span,
     /// The driver's average is this old at most; before that a core use of nothing does not mean that nothing runs.
     pub stale: Span,
     /// Core use up to this is none.
@@ -84,6 +89,10 @@ pub struct PaperSettings {
     pub memory: Percent,
     /// Between two releases: one query and one pause.
     pub turn: Span,
+    /// A task is in the driver's average when it has computed for this long.
+    pub stale: Span,
+    /// How long to wait for a task that was let go to begin computing, before core use is asked all the same.
+    pub settle: Span,
     /// The longest a tenant is paused, whatever the GPU does. The paper has no bound.
     pub longest_wait: Span,
 }
@@ -107,6 +116,7 @@ impl Default for FifoSettings {
     fn default() -> Self {
         Self {
             quantum: Span::from_millis(10_000),
+            slice: Span::from_millis(100),
             longest_wait: Span::from_millis(60_000),
             longest_memory_wait: Span::from_millis(24 * 3_600_000),
             small_burst: Span::from_millis(10),
@@ -114,7 +124,8 @@ impl Default for FifoSettings {
             use_window: Span::from_millis(1_000),
             linger: Span::from_millis(1),
             settle: Span::from_millis(1_000),
-            idle: Span::from_millis(10_000),
+            idle: Span::from_millis(1_000),
+            park_idle: Span::from_millis(10_000),
             stale: Span::from_millis(500),
             idle_use: whole(2),
             fair_half_life: Span::from_millis(60_000),
@@ -131,6 +142,8 @@ impl Default for PaperSettings {
             core: whole(100),
             memory: whole(95),
             turn: Span::from_millis(120),
+            stale: Span::from_millis(400),
+            settle: Span::from_millis(1_000),
             longest_wait: Span::from_millis(600_000),
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Record {
     gpus: usize,
     /// GPU time of its whole stay, in seconds.
     pub used: f64,
+    /// The same, the older the less.
+    recent: f64,
     /// When it last gave up a turn.
     pub served: Option<Mono>,
     pub promise: Option<Promise>,
@@ -118,7 +120,7 @@ impl Book {
         self.owners.values_mut().for_each(|used| *used *= fading);
         self.owners.retain(|_, used| *used > 1e-6);
         for record in self.records.values_mut() {
-            let used = record.pass_time(passed, settings);
+            let used = record.pass_time(passed, fading, settings);
             if used > 0.0 {
                 *self.owners.entry(record.owner.clone()).or_default() += used;
             }
@@ -154,9 +156,10 @@ impl Book {
 
 impl Record {
     /// Counts the time since the last view; returns the GPU time it used.
-    fn pass_time(&mut self, passed: f64, settings: &FifoSettings) -> f64 {
+    fn pass_time(&mut self, passed: f64, fading: f64, settings: &FifoSettings) -> f64 {
         let used = passed * self.rate;
         self.used += used;
+        self.recent = self.recent * fading + used;
         if let Some(burst) = &mut self.burst {
             burst.used += used;
         }
@@ -233,6 +236,11 @@ impl Record {
         let linger = settings.linger.get();
         let goes_on = self.bursts >= 3 && self.usual_gap.is_some_and(|gap| gap <= linger.as_secs_f64());
         if goes_on { linger } else { Duration::ZERO }
+    }
+
+    /// GPU seconds it has used of late.
+    pub fn recent(&self) -> f64 {
+        self.recent
     }
 
     pub fn has_launched(&self) -> bool {

@@ -4,7 +4,8 @@
 //! for ever. Where those that have the memory all wait for more themselves, the youngest gives way: parked, or let through
 //! to fail. Idle tenants are parked to make room where that is possible. Members of a gang never are: collectives do not survive it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use berth_model::hold::Means;
 use berth_model::{Bytes, GpuIndex, Mono, TenantKey};
@@ -13,7 +14,7 @@ use super::Wish;
 use super::book::{Book, Promise};
 use crate::Reason;
 use crate::settings::FifoSettings;
-use crate::view::{Activity, Stand, Tenant, View};
+use crate::view::{Activity, Gpu, Stand, Tenant, View};
 
 /// One that wants memory.
 struct Wanting<'a> {
@@ -28,6 +29,8 @@ struct Ledger<'r, 'a> {
     settings: &'r FifoSettings,
     now: Mono,
     free: BTreeMap<GpuIndex, Bytes>,
+    /// Where someone goes on whose memory has not been seen to change yet: what is known of that GPU is old.
+    unsettled: BTreeSet<GpuIndex>,
 }
 
 /// What memory has to say about each tenant that wants some or could give some; others are not named.
@@ -38,39 +41,42 @@ pub(super) fn wishes<'a>(
     now: Mono,
 ) -> BTreeMap<&'a TenantKey, Wish> {
     let line = line(view, book, settings, now);
-    let mut ledger = Ledger { view, settings, now, free: free(view, book, settings, now) };
+    let mut ledger = Ledger::new(view, &line, book, settings, now);
     let mut wishes: BTreeMap<_, _> = line.iter().map(|wanting| (&wanting.tenant.key, Wish::Keep)).collect();
     let mut blocked: Vec<GpuIndex> = Vec::new();
     for wanting in &line {
+        let key = &wanting.tenant.key;
+        if let Some(reason) = ledger.hopeless(wanting) {
+            wishes.insert(key, Wish::Free(reason));
+            continue;
+        }
         let gpus = gpus(wanting.tenant, view);
         if gpus.iter().any(|gpu| blocked.contains(gpu)) {
             continue;
         }
-        match ledger.judge(wanting) {
-            Some(reason) => {
-                ledger.promise(wanting, book);
-                wishes.insert(&wanting.tenant.key, Wish::Free(reason));
-            }
-            None => {
-                blocked.extend(gpus);
-                wishes.extend(ledger.yielder(wanting, &line, book));
-            }
+        if let Some(reason) = ledger.fits(wanting) {
+            ledger.promise(wanting, book);
+            wishes.insert(key, Wish::Free(reason));
+        } else {
+            blocked.extend(gpus);
+            wishes.extend(ledger.yielder(wanting, &line, book));
         }
     }
     wishes
 }
 
 pub(super) fn again_at(view: &View, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
-    let bound = |tenant: &Tenant| match tenant.activity {
-        Activity::AtAllocation { since, .. } => Some(since + settings.longest_memory_wait.get()),
+    let bounds = [settings.settle, settings.longest_memory_wait];
+    let since = view.tenants.iter().filter_map(|tenant| match (tenant.activity, tenant.stand) {
+        (_, Stand::Held { means: Means::Park, since }) | (Activity::AtAllocation { since, .. }, _) => Some(since),
         _ => None,
-    };
-    view.tenants.iter().filter_map(bound).filter(|at| *at > now).collect()
+    });
+    since.flat_map(|since| bounds.map(|bound| since + bound.get())).filter(|at| *at > now).collect()
 }
 
 /// Those that want memory: parked ones come after those at an allocation, unless they have waited too long.
 fn line<'a>(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Wanting<'a>> {
-    let mut line: Vec<_> = view.tenants.iter().filter_map(|tenant| wanting(tenant, book)).collect();
+    let mut line: Vec<_> = view.tenants.iter().filter_map(|tenant| wanting(tenant, view, book)).collect();
     line.sort_by_key(|wanting| {
         let is_late = now.since(wanting.since) >= settings.longest_wait.get();
         (wanting.is_parked && !is_late, wanting.tenant.arrived, &wanting.tenant.key)
@@ -78,38 +84,53 @@ fn line<'a>(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> 
     line
 }
 
-fn wanting<'a>(tenant: &'a Tenant, book: &Book) -> Option<Wanting<'a>> {
+fn wanting<'a>(tenant: &'a Tenant, view: &View, book: &Book) -> Option<Wanting<'a>> {
     if tenant.means.is_empty() || tenant.stand == Stand::ByPerson {
         return None;
     }
     let has = tenant.memory.unwrap_or_default();
+    let most =
+        gpus(tenant, view).into_iter().filter_map(|gpu| view.gpu(gpu)?.memory_total).min().map_or(0, |most| most.0);
     match (tenant.activity, tenant.stand) {
         (_, Stand::Held { means: Means::Park, since }) => {
             let had = book.get(&tenant.key).and_then(|record| record.parked);
             let bytes = had.or_else(|| tenant.past?.peak_memory).or(tenant.needs).unwrap_or_default();
+            // It goes on with what it was asking for.
+            let asked = if let Activity::AtAllocation { bytes, .. } = tenant.activity { bytes } else { Bytes(0) };
+            let bytes = bytes + asked;
             Some(Wanting { tenant, since, bytes, is_parked: true })
         }
         (Activity::AtAllocation { since, bytes }, _) => {
             let declared = tenant.needs.map_or(0, |needs| needs.0.saturating_sub(has.0));
+            // What no GPU could give was declared wrongly; only what it really asks for can be waited for.
+            let declared = if declared > most { 0 } else { declared };
             Some(Wanting { tenant, since, bytes: bytes.max(Bytes(declared)), is_parked: false })
         }
         _ => None,
     }
 }
 
-/// Memory that is left, without what was promised and perhaps not taken yet. A GPU that does not tell is not named.
-fn free(view: &View, book: &Book, settings: &FifoSettings, now: Mono) -> BTreeMap<GpuIndex, Bytes> {
-    let promised = |index: GpuIndex| -> Bytes {
-        let on = view.tenants.iter().filter(|tenant| gpus(tenant, view).contains(&index));
-        on.filter_map(|tenant| {
-            let promise = book.get(&tenant.key)?.promise?;
-            let is_taken = tenant.memory.is_some_and(|memory| memory >= promise.had + promise.bytes);
-            (!is_taken && now.since(promise.at) < settings.settle.get()).then_some(promise.bytes)
-        })
-        .sum()
-    };
-    let left = |free: Bytes, index| Bytes(free.0.saturating_sub(promised(index).0));
-    view.gpus.iter().filter_map(|gpu| Some((gpu.index, left(gpu.memory_free()?, gpu.index)))).collect()
+/// What was promised to those who have gone on and perhaps not taken it yet, by GPU.
+fn promised(
+    view: &View,
+    line: &[Wanting<'_>],
+    book: &Book,
+    settings: &FifoSettings,
+    now: Mono,
+) -> BTreeMap<GpuIndex, Bytes> {
+    let mut promised: BTreeMap<GpuIndex, Bytes> = BTreeMap::new();
+    let has_gone_on = |tenant: &&Tenant| !line.iter().any(|wanting| wanting.tenant.key == tenant.key);
+    for tenant in view.tenants.iter().filter(has_gone_on) {
+        let Some(promise) = book.get(&tenant.key).and_then(|record| record.promise) else { continue };
+        let is_taken = tenant.memory.is_some_and(|memory| memory >= promise.had + promise.bytes);
+        if !is_taken && now.since(promise.at) < settings.settle.get() {
+            for gpu in gpus(tenant, view) {
+                let sum = promised.entry(gpu).or_default();
+                *sum = *sum + promise.bytes;
+            }
+        }
+    }
+    promised
 }
 
 fn gpus(tenant: &Tenant, view: &View) -> Vec<GpuIndex> {
@@ -120,21 +141,43 @@ fn gpus(tenant: &Tenant, view: &View) -> Vec<GpuIndex> {
     }
 }
 
-impl<'a> Ledger<'_, 'a> {
-    /// Why one may go on; `None` if it has to wait.
-    fn judge(&self, wanting: &Wanting<'_>) -> Option<Reason> {
-        let wanted = wanting.bytes;
-        let tight = self.tightest(wanting.tenant);
-        let Some((gpu, free)) = tight else { return Some(Reason::NoContention) };
-        if wanted <= free {
-            return Some(Reason::MemoryFits { gpu });
+impl<'r, 'a> Ledger<'r, 'a> {
+    fn new(view: &'a View, line: &[Wanting<'_>], book: &Book, settings: &'r FifoSettings, now: Mono) -> Self {
+        let promised = promised(view, line, book, settings, now);
+        let left = |gpu: &Gpu| {
+            let promised = promised.get(&gpu.index).copied().unwrap_or_default();
+            Some((gpu.index, Bytes(gpu.memory_free()?.0.saturating_sub(promised.0))))
+        };
+        // A GPU that does not tell is not named.
+        let free = view.gpus.iter().filter_map(left).collect();
+        Ledger { view, settings, now, free, unsettled: promised.into_keys().collect() }
+    }
+
+    /// Why waiting cannot help one that stands at an allocation.
+    fn hopeless(&self, wanting: &Wanting<'_>) -> Option<Reason> {
+        let Activity::AtAllocation { bytes: wanted, .. } = wanting.tenant.activity else { return None };
+        if wanting.is_parked {
+            return None;
         }
-        if let Some(total) = self.view.gpu(gpu).and_then(|gpu| gpu.memory_total).filter(|total| wanted > *total) {
+        let cards = gpus(wanting.tenant, self.view).into_iter().filter_map(|gpu| self.view.gpu(gpu));
+        let too_small = |gpu: &Gpu| Some((gpu.index, gpu.memory_total.filter(|total| wanted > *total)?));
+        if let Some((gpu, total)) = cards.into_iter().find_map(too_small) {
             return Some(Reason::NeverFits { gpu, wanted, total });
         }
-        let waited = self.now.since(wanting.since);
-        let is_late = !wanting.is_parked && waited >= self.settings.longest_memory_wait.get();
+        let (gpu, _) = self.tightest(wanting.tenant)?;
+        let waited = self.waited(wanting);
+        let is_late = waited >= self.settings.longest_memory_wait.get();
         is_late.then_some(Reason::NobodyYields { gpu, wanted, waited })
+    }
+
+    /// Why there is room for one; `None` if there is none. Where the driver does not tell, nobody is kept waiting.
+    fn fits(&self, wanting: &Wanting<'_>) -> Option<Reason> {
+        let Some((gpu, free)) = self.tightest(wanting.tenant) else { return Some(Reason::NoContention) };
+        (wanting.bytes <= free).then_some(Reason::MemoryFits { gpu })
+    }
+
+    fn waited(&self, wanting: &Wanting<'_>) -> Duration {
+        self.now.since(wanting.since)
     }
 
     /// Of a tenant's GPUs the one with least memory left.
@@ -145,6 +188,7 @@ impl<'a> Ledger<'_, 'a> {
 
     fn promise(&mut self, wanting: &Wanting<'_>, book: &mut Book) {
         for gpu in gpus(wanting.tenant, self.view) {
+            self.unsettled.insert(gpu);
             if let Some(free) = self.free.get_mut(&gpu) {
                 *free = Bytes(free.0.saturating_sub(wanting.bytes.0));
             }
@@ -154,23 +198,29 @@ impl<'a> Ledger<'_, 'a> {
         book.record(&wanting.tenant.key).promise = Some(promise);
     }
 
-    /// Whoever gives way to the first in line.
+    /// Whoever gives way to the first in line: one that is idle, or the youngest of those that all wait for each other.
     fn yielder(&self, first: &Wanting<'a>, line: &[Wanting<'a>], book: &mut Book) -> Option<(&'a TenantKey, Wish)> {
         let (gpu, _) = self.tightest(first.tenant)?;
         let holders: Vec<&Tenant> = self.holders(gpu).filter(|tenant| tenant.key != first.tenant.key).collect();
+        // What is known is a moment old: nobody is moved or let fail for something that may be over already.
+        let is_settled = self.waited(first) >= self.settings.settle.get() && !self.unsettled.contains(&gpu);
+        if !is_settled || holders.iter().any(|tenant| is_moving(tenant)) {
+            return None;
+        }
         if let Some(idle) = holders.iter().find(|tenant| self.is_idle(tenant) && can_park(tenant)) {
             return Some(park(idle, gpu, first, book));
         }
-        let is_stuck = |tenant: &&Tenant| line.iter().any(|other| other.tenant.key == tenant.key && !other.is_parked);
-        if first.is_parked || !holders.iter().all(is_stuck) || holders.iter().any(|tenant| is_moving(tenant)) {
-            return None;
-        }
-        if let Some(younger) = holders.iter().rev().find(|tenant| can_park(tenant)) {
+        let stuck = |tenant: &Tenant| line.iter().find(|other| other.tenant.key == tenant.key && !other.is_parked);
+        let all_stuck = !first.is_parked && holders.iter().all(|tenant| stuck(tenant).is_some());
+        let is_late = self.waited(first) >= self.settings.longest_memory_wait.get();
+        if let Some(younger) = holders.iter().rev().find(|tenant| can_park(tenant) && (all_stuck || is_late)) {
             return Some(park(younger, gpu, first, book));
         }
-        let last = holders.last().copied().unwrap_or(first.tenant);
-        let last = line.iter().find(|wanting| wanting.tenant.key == last.key)?;
-        let (wanted, waited) = (last.bytes, self.now.since(last.since));
+        if !all_stuck {
+            return None;
+        }
+        let last = stuck(holders.last().copied().unwrap_or(first.tenant))?;
+        let (wanted, waited) = (last.bytes, self.waited(last));
         Some((&last.tenant.key, Wish::Free(Reason::NobodyYields { gpu, wanted, waited })))
     }
 
@@ -183,7 +233,7 @@ impl<'a> Ledger<'_, 'a> {
     }
 
     fn is_idle(&self, tenant: &Tenant) -> bool {
-        matches!(tenant.activity, Activity::Quiet { since } if self.now.since(since) >= self.settings.idle.get())
+        matches!(tenant.activity, Activity::Quiet { since } if self.now.since(since) >= self.settings.park_idle.get())
     }
 }
 

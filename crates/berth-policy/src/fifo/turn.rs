@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use berth_model::{GpuIndex, Mono};
 
-use super::book::Book;
+use super::book::{Book, Record};
 use super::unit::{Unit, UnitName};
 use crate::Reason;
 use crate::settings::FifoSettings;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Turns {
     turns: BTreeMap<UnitName, Turn>,
     /// Behind whom a unit was standing when last asked; by name, since that one may be gone by now.
     behind: BTreeMap<UnitName, String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct Turn {
     /// When it was given or, once it computes, since when it does.
     since: Mono,
@@ -49,19 +49,36 @@ struct Round<'r, 'a> {
 }
 
 impl Turns {
-    /// Moves the turns on. `units` are in the order of the host.
-    pub fn update(&mut self, units: &[Unit<'_>], book: &mut Book, settings: &FifoSettings, now: Mono) {
+    /// Takes in what those that have the turn have done with it, and takes it from those whose time is over.
+    pub fn follow(&mut self, units: &[Unit<'_>], book: &mut Book, settings: &FifoSettings, now: Mono) {
         let round = Round { units, settings, now };
         self.turns.retain(|name, _| units.iter().any(|unit| unit.contends() && unit.name == *name));
-        self.follow(&round, book);
+        for unit in units {
+            let had_its_time = self.had_its_time(unit, &round, book);
+            let Some(turn) = self.turns.get_mut(&unit.name) else { continue };
+            if unit.busy_since.is_some() && matches!(turn.stage, Stage::InAdvance | Stage::Given) {
+                (turn.stage, turn.since) = (Stage::Taken, now);
+            }
+            match turn.stage {
+                Stage::Taken if had_its_time == Some(true) && unit.is_movable => turn.stage = Stage::Over { at: now },
+                Stage::Over { .. } if had_its_time.is_none() => turn.stage = Stage::Taken,
+                Stage::Over { .. } if unit.busy_since.is_none() && unit.standing_since.is_some() => {
+                    self.take_from(unit, now, book);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives the turns that are free. `units` are in the order of the host.
+    pub fn assign(&mut self, units: &[Unit<'_>], book: &mut Book, settings: &FifoSettings, now: Mono) {
+        let round = Round { units, settings, now };
         self.give_to_busy(&round, book);
         let reserved = self.give_to_standing(&round, book);
         self.give_in_advance(&round, book, &reserved);
-        self.behind = round
-            .standing()
-            .filter(|unit| !self.turns.contains_key(&unit.name))
-            .filter_map(|unit| Some((unit.name.clone(), self.blocker(unit, &round, book)?.title())))
-            .collect();
+        let waiting = round.standing().filter(|unit| !self.has_turn(unit));
+        let behind = waiting.filter_map(|unit| Some((unit.name.clone(), self.blocker(unit, &round, book)?.title())));
+        self.behind = behind.collect();
     }
 
     /// Why a unit runs freely, or why it may not.
@@ -78,7 +95,7 @@ impl Turns {
     /// The unit for which another waits, of those that have the turn or compute.
     pub fn ahead_of<'r, 'a>(&self, unit: &Unit<'_>, units: &'r [Unit<'a>]) -> Option<&'r Unit<'a>> {
         let rivals = || units.iter().filter(|other| other.contends() && unit.meets(other).is_some());
-        let holds = |other: &&Unit<'_>| self.turns.contains_key(&other.name);
+        let holds = |other: &&Unit<'_>| self.has_turn(other);
         rivals()
             .find(|other| holds(other) && other.busy_since.is_some())
             .or_else(|| rivals().find(|other| other.busy_since.is_some()))
@@ -90,51 +107,42 @@ impl Turns {
         self.turns.contains_key(&unit.name)
     }
 
+    /// When the turns must be looked at again, if nothing happens before.
     pub fn again_at(&self, units: &[Unit<'_>], book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
         let round = Round { units, settings, now };
-        let waits = |unit: &&Unit<'_>| !self.turns.contains_key(&unit.name);
+        let waits = |unit: &&Unit<'_>| !self.has_turn(unit);
         let bounds = round
             .standing()
             .filter(waits)
             .filter_map(|unit| Some(unit.standing_since? + round.longest_wait(self.blocker(unit, &round, book))));
-        let stages = units.iter().filter_map(|unit| {
-            let turn = self.turns.get(&unit.name)?;
-            Some(match turn.stage {
-                Stage::InAdvance | Stage::Taken if unit.busy_since.is_none() => {
-                    unit.quiet_since? + linger(unit, book, settings)
-                }
-                Stage::InAdvance | Stage::Taken => turn.since + settings.quantum.get(),
-                Stage::Given => turn.since + settings.settle.get(),
-                Stage::Over { at } => at + settings.settle.get(),
-            })
-        });
+        let stages = units.iter().flat_map(|unit| self.next_stage(unit, &round, book));
         let idle = units.iter().filter_map(|unit| Some(unit.quiet_since? + settings.idle.get()));
         bounds.chain(stages).chain(idle).filter(|at| *at > now).collect()
     }
 }
 
 impl Turns {
-    /// What those that have the turn have done with it.
-    fn follow(&mut self, round: &Round<'_, '_>, book: &mut Book) {
-        for unit in round.units {
-            let is_wanted =
-                round.standing().any(|other| other.meets(unit).is_some() && !self.turns.contains_key(&other.name));
-            let Some(turn) = self.turns.get_mut(&unit.name) else { continue };
-            if unit.busy_since.is_some() && matches!(turn.stage, Stage::InAdvance | Stage::Given) {
-                (turn.stage, turn.since) = (Stage::Taken, round.now);
+    fn next_stage(&self, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> Vec<Mono> {
+        let Some(turn) = self.turns.get(&unit.name) else { return Vec::new() };
+        let settings = round.settings;
+        match turn.stage {
+            Stage::InAdvance | Stage::Taken if unit.busy_since.is_none() => {
+                unit.quiet_since.map(|quiet| quiet + linger(unit, book, settings)).into_iter().collect()
             }
-            let had_its_time = round.now.since(turn.since) >= round.settings.quantum.get();
-            match turn.stage {
-                Stage::Taken if is_wanted && had_its_time && unit.is_movable => {
-                    turn.stage = Stage::Over { at: round.now }
-                }
-                Stage::Over { .. } if !is_wanted => turn.stage = Stage::Taken,
-                Stage::Over { .. } if unit.busy_since.is_none() && unit.standing_since.is_some() => {
-                    self.take_from(unit, round.now, book);
-                }
-                _ => {}
+            Stage::InAdvance | Stage::Taken => {
+                vec![turn.since + settings.slice.get(), turn.since + settings.quantum.get()]
             }
+            Stage::Given => vec![turn.since + settings.settle.get()],
+            Stage::Over { at } => vec![at + settings.settle.get()],
         }
+    }
+
+    /// Whether a unit that has the turn has had enough of it for those who wait; `None` if nobody does.
+    fn had_its_time(&self, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> Option<bool> {
+        let turn = self.turns.get(&unit.name)?;
+        let ran = round.now.since(turn.since);
+        let waiting = round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
+        waiting.map(|other| ran >= round.due(unit, other, book)).max()
     }
 
     /// Who computes has the turn, given or not, unless another one computes too and has it.
@@ -143,7 +151,10 @@ impl Turns {
         busy.sort_by_key(|unit| unit.busy_since);
         for unit in busy {
             let holders = self.holders(unit, round);
-            if self.turns.contains_key(&unit.name) || holders.iter().any(|holder| holder.busy_since.is_some()) {
+            let is_kept = |holder: &&Unit<'_>| {
+                self.turns.get(&holder.name).is_some_and(|turn| !yields(turn, holder, unit, round, book))
+            };
+            if self.has_turn(unit) || holders.iter().any(is_kept) {
                 continue;
             }
             holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
@@ -155,7 +166,7 @@ impl Turns {
     fn give_to_standing(&mut self, round: &Round<'_, '_>, book: &mut Book) -> BTreeSet<GpuIndex> {
         let mut reserved = BTreeSet::new();
         for unit in round.standing() {
-            let Some(since) = unit.standing_since.filter(|_| !self.turns.contains_key(&unit.name)) else { continue };
+            let Some(since) = unit.standing_since.filter(|_| !self.has_turn(unit)) else { continue };
             let waited = round.now.since(since);
             let blocker = self.blocker(unit, round, book);
             if waited >= round.longest_wait(blocker) {
@@ -184,11 +195,7 @@ impl Turns {
             let is_wanted = rivals.any(|other| other.busy_since.is_some() || other.standing_since.is_some());
             let holders = self.holders(unit, round);
             let gives_way = |holder: &&Unit<'_>| unit.is_loading && round.is_idle(holder);
-            if self.turns.contains_key(&unit.name)
-                || is_wanted
-                || !reserved.is_disjoint(&unit.gpus)
-                || !holders.iter().all(gives_way)
-            {
+            if self.has_turn(unit) || is_wanted || !reserved.is_disjoint(&unit.gpus) || !holders.iter().all(gives_way) {
                 continue;
             }
             holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
@@ -210,13 +217,13 @@ impl Turns {
     /// Rivals of a unit that have the turn.
     fn holders<'r, 'a>(&self, unit: &Unit<'_>, round: &Round<'r, 'a>) -> Vec<&'r Unit<'a>> {
         let rivals = round.contenders().filter(|other| other.meets(unit).is_some());
-        rivals.filter(|other| self.turns.contains_key(&other.name)).collect()
+        rivals.filter(|other| self.has_turn(other)).collect()
     }
 
     /// The first rival that keeps a unit from having the turn now.
     fn blocker<'r, 'a>(&self, unit: &Unit<'_>, round: &Round<'r, 'a>, book: &Book) -> Option<&'r Unit<'a>> {
         round.contenders().filter(|other| other.meets(unit).is_some()).find(|other| match self.turns.get(&other.name) {
-            Some(turn) => !yields(turn, other, round, book),
+            Some(turn) => !yields(turn, other, unit, round, book),
             None => other.busy_since.is_some(),
         })
     }
@@ -231,16 +238,21 @@ impl Turns {
     }
 }
 
-/// Whether a unit that has the turn leaves it to one that stands at a launch.
-fn yields(turn: &Turn, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> bool {
+/// Whether a unit that has the turn leaves it to another that wants to compute.
+fn yields(turn: &Turn, unit: &Unit<'_>, to: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> bool {
     let settled = |since: Mono| round.now.since(since) >= round.settings.settle.get();
     match (turn.stage, unit.busy_since) {
         // Part of a gang stands and the rest waits for that part on the GPU: it will not come to rest by itself.
         (Stage::Over { at }, Some(_)) => unit.standing_since.is_some() && settled(at),
         (_, Some(_)) => false,
+        // Who stands still for a lock or a freeze may be far from its launch yet.
+        (Stage::InAdvance, None) if unit.is_loading => {
+            to.is_at_launch || to.busy_since.is_some() || to.standing_since.is_none_or(settled)
+        }
         (Stage::InAdvance, None) => true,
         (Stage::Given, None) => settled(turn.since),
-        (Stage::Taken | Stage::Over { .. }, None) => {
+        (Stage::Over { .. }, None) => true,
+        (Stage::Taken, None) => {
             unit.quiet_since.is_none_or(|quiet| round.now >= quiet + linger(unit, book, round.settings))
         }
     }
@@ -262,6 +274,20 @@ impl<'r, 'a> Round<'r, 'a> {
 
     fn is_idle(&self, unit: &Unit<'_>) -> bool {
         unit.quiet_since.is_some_and(|quiet| self.now.since(quiet) >= self.settings.idle.get())
+    }
+
+    /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already.
+    fn due(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        let quantum = self.settings.quantum.get();
+        let used = |unit: &Unit<'_>| -> f64 {
+            unit.members.iter().filter_map(|tenant| book.get(&tenant.key)).map(Record::recent).sum()
+        };
+        let lead = if unit.owner == other.owner {
+            used(unit) - used(other)
+        } else {
+            book.used_by(unit.owner) - book.used_by(other.owner)
+        };
+        if lead >= quantum.as_secs_f64() { self.settings.slice.get().min(quantum) } else { quantum }
     }
 
     /// Who cannot be made to stop is waited for no longer than a quantum.

@@ -32,6 +32,8 @@ pub(super) struct Unit<'a> {
     pub busy_since: Option<Mono>,
     /// Since when some member stands at a launch, or is held where it cannot go on.
     pub standing_since: Option<Mono>,
+    /// Some member stands at a launch, so that it computes as soon as it is let.
+    pub is_at_launch: bool,
     /// Since when every member that has computed is quiet.
     pub quiet_since: Option<Mono>,
     /// Some member has yet to launch for the first time, and nothing keeps it from doing so.
@@ -81,6 +83,7 @@ fn unit<'a>(
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),
+        is_at_launch: each().any(|tenant| matches!(tenant.activity, Activity::AtLaunch { .. })),
         quiet_since: each().filter_map(quiet_since).max().filter(|_| busy_since.is_none()),
         is_loading: each().any(is_loading),
         name,
