@@ -132,3 +132,14 @@ fn a_demo_ended_in_the_middle_leaves_nothing_and_says_what_became_of_its_tenants
         demo.leaves_nothing();
     }
 }
+
+#[test]
+fn a_demo_whose_terminal_is_closed_leaves_nothing() {
+    let host = Host::bare();
+    let mut demo = Staged::start_in_terminal(&host, STAGE, &["demo", "--ground", "cgroup"]);
+    until("a tenant on the screen", || demo.printed().contains("notebook").then_some(()));
+    demo.process.kill();
+    until("the end of its processes", || demo.processes().is_empty().then_some(()));
+    // Its directory goes last.
+    until("the end of its directory", || demo.files().is_empty().then_some(()));
+}

@@ -33,8 +33,18 @@ impl Staged {
         Self { stage, process: Running::start(&mut command), tmp, printed }
     }
 
+    /// In a terminal, which is closed when the process is killed.
+    pub fn start_in_terminal(host: &Host, stage: &'static str, args: &[&str]) -> Self {
+        let (tmp, printed) = (host.file("tmp"), host.file("printed"));
+        std::fs::create_dir_all(&tmp).unwrap();
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--flush", "--command"]).arg(format!("exec {BERTH} {}", args.join(" "))).arg(&printed);
+        command.env("TMPDIR", &tmp).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::null());
+        Self { stage, process: Running::start(command.stderr(host.log("script"))), tmp, printed }
+    }
+
     pub fn printed(&self) -> String {
-        std::fs::read_to_string(&self.printed).unwrap()
+        String::from_utf8_lossy(&std::fs::read(&self.printed).unwrap_or_default()).into_owned()
     }
 
     /// Its own, by its pid.
