@@ -1,8 +1,10 @@
 //! Measurements a person can repeat: each prints a table, or everything as JSON.
 //!
 //! `detect` judges the monitor by the workload's own clock: how well each moment is dated, how soon it is told, what
-//! watching costs the host, and what it costs the tenants.
+//! watching costs the host, and what it costs the tenants. `contention` makes tenants contend for a simulated GPU in virtual
+//! time, unmanaged and under each policy.
 
+pub mod contention;
 pub mod daemon;
 pub mod detect;
 pub mod quantiles;

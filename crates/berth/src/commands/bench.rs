@@ -1,5 +1,7 @@
 //! `berth bench`: measurements of berth itself.
 
+mod contention;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,14 +11,15 @@ use crate::bench::detect::{self, Part, Plan};
 use crate::bench::tenant;
 use crate::cli::Global;
 use crate::interrupt::Interrupt;
-use crate::out::Stdout;
+use crate::out::{Stdout, say};
 use crate::settings;
 use crate::stage::{GpuChoice, GroundChoice};
 
 const EXAMPLES: &str = "\
 Examples:
   berth bench detect               on the simulated GPU, in containers if Docker runs
-  berth bench detect --gpu real    on this host's GPU";
+  berth bench detect --gpu real    on this host's GPU
+  berth bench contention           the published figures, in virtual time";
 
 const DETECT_EXAMPLES: &str = "\
 Examples:
@@ -38,6 +41,7 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Detect(Box<Detect>),
+    Contention(contention::Args),
     #[command(hide = true)]
     Tenant(tenant::Args),
 }
@@ -87,6 +91,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     match &args.what {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
+        What::Contention(args) => contention::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -108,7 +113,7 @@ fn run_detect(args: &Detect, global: &Global) -> Result<()> {
         parts: if args.parts.is_empty() { every } else { args.parts.clone() },
     };
     let interrupt = Interrupt::listen()?;
-    let report = interrupt.outcome(detect::run(&plan, &interrupt, &|what| eprintln!("berth: {what}")))?;
+    let report = interrupt.outcome(detect::run(&plan, &interrupt, &say))?;
     if let Some(file) = &args.save {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;

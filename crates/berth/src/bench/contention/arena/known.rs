@@ -1,0 +1,54 @@
+//! What the policy is told: built from what berth could know at that instant.
+
+use std::collections::BTreeSet;
+
+use berth_model::{Bytes, GpuIndex, Mono, Percent};
+use berth_policy::{Activity, Gpu, View, view};
+use berth_sim::ProcessView;
+
+use super::Arena;
+
+impl Arena {
+    pub(super) fn view(&self) -> View {
+        let processes: Vec<&ProcessView> = self.seen.iter().flat_map(|gpu| &gpu.processes).collect();
+        let tenants = self.tenants.iter().filter(|tenant| tenant.is_here()).map(|tenant| {
+            let listed = processes.iter().find(|process| process.pid == tenant.process.pid);
+            view::Tenant {
+                key: tenant.key.clone(),
+                name: tenant.name.clone(),
+                owner: Some(tenant.owner.clone()),
+                gpus: BTreeSet::from([GpuIndex(0)]),
+                gang: None,
+                arrived: Mono(tenant.arrived.unwrap_or_default()),
+                activity: tenant.activity,
+                memory: listed.and_then(|process| process.used_bytes).map(Bytes),
+                needs: None,
+                core: listed.and_then(|process| process.sm).and_then(|sample| Percent::checked(sample.pct)),
+                stand: tenant.stand(),
+                means: tenant.means.clone(),
+                past: None,
+            }
+        });
+        let gpus = self.seen.iter().zip(0..).map(|(gpu, index)| Gpu {
+            index: GpuIndex(index),
+            memory_total: Some(Bytes(gpu.total_bytes)),
+            memory_used: Some(Bytes(gpu.used_bytes)),
+            core: Percent::checked(gpu.utilisation.gpu_pct),
+        });
+        View { gpus: gpus.collect(), tenants: tenants.collect() }
+    }
+
+    /// A monitor that has only the driver's list: who is on it has come, who is not has left.
+    pub(super) fn go_by_list(&mut self, now: u64) {
+        let listed: BTreeSet<u32> =
+            self.seen.iter().flat_map(|gpu| &gpu.processes).map(|process| process.pid).collect();
+        for tenant in &mut self.tenants {
+            if !listed.contains(&tenant.process.pid) {
+                tenant.arrived = None;
+            } else if tenant.arrived.is_none() {
+                tenant.arrived = Some(now);
+                tenant.activity = Activity::Unseen;
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One tenant as berth knows it, and what berth has done to it.
+
+use std::collections::BTreeSet;
+
+use berth_model::hold::{self, Body, Freezer, Grip, Means, Step, Want};
+use berth_model::{ContainerId, Mono, ProcKey, Runtime, TenantKey};
+use berth_policy::{Activity, Stand};
+use berth_proto::sim::CheckpointOp;
+use berth_sim::scenario::{Command, FIRST_PID};
+
+use super::{News, ns};
+use crate::bench::contention::costs::Costs;
+
+#[derive(Debug)]
+pub(super) struct Tenant {
+    index: usize,
+    pub(super) key: TenantKey,
+    pub(super) name: String,
+    pub(super) owner: String,
+    pub(super) process: ProcKey,
+    processes: BTreeSet<ProcKey>,
+    pub(super) means: BTreeSet<Means>,
+    /// `None`: berth does not know of it, or no more.
+    pub(super) arrived: Option<u64>,
+    pub(super) activity: Activity,
+    /// From when on its launches and waits are seen.
+    pub(super) armed_at: Option<u64>,
+    want: Option<Means>,
+    /// Since when it is wanted there, or was halted.
+    since: u64,
+    grip: Grip,
+    step: Option<UnderWay>,
+    has_exited: bool,
+    pub(super) holds: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    step: Step,
+    /// `None`: when the driver answers.
+    ends_at: Option<u64>,
+}
+
+impl Tenant {
+    pub(super) fn new(index: usize, owner: &str, means: &BTreeSet<Means>) -> Tenant {
+        let pid = FIRST_PID + u32::try_from(index).expect("a scenario has few processes");
+        let process = ProcKey { pid, start_ticks: 1 };
+        Tenant {
+            index,
+            key: TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(format!("{index:064x}")) },
+            name: format!("tenant-{index}"),
+            owner: owner.to_owned(),
+            process,
+            processes: BTreeSet::from([process]),
+            means: means.clone(),
+            arrived: None,
+            activity: Activity::Loading,
+            armed_at: None,
+            want: None,
+            since: 0,
+            grip: Grip::default(),
+            step: None,
+            has_exited: false,
+            holds: 0,
+        }
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.arrived.is_some()
+    }
+
+    pub(super) fn is_armed(&self, now: u64) -> bool {
+        self.armed_at.is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn is_gated(&self) -> bool {
+        !self.grip.gated.is_empty()
+    }
+
+    pub(super) fn hear(&mut self, news: News, now: u64) {
+        match news {
+            News::Opened => self.arrived = Some(now),
+            News::Halted { since } => {
+                self.activity = Activity::AtLaunch { since: Mono(since) };
+                self.since = since;
+                self.grip.stopped.insert(self.process);
+                self.holds += 1;
+            }
+            News::Launched { since } => {
+                if !matches!(self.activity, Activity::Computing { .. }) {
+                    self.activity = Activity::Computing { since: Mono(since) };
+                }
+            }
+            News::Drained { since } => {
+                if !matches!(self.activity, Activity::Quiet { .. }) {
+                    self.activity = Activity::Quiet { since: Mono(since) };
+                }
+            }
+            News::Gone => self.arrived = None,
+        }
+    }
+
+    pub(super) fn want(&mut self, want: Option<Means>, now: u64) {
+        if want != self.want {
+            self.want = want;
+            self.since = now;
+        }
+    }
+
+    /// As the policy is told of it.
+    pub(super) fn stand(&self) -> Stand {
+        let since = Mono(self.since);
+        if self.step.is_some() || self.next_step().is_some() {
+            return Stand::Moving { to: self.want, since };
+        }
+        match self.want {
+            Some(Means::Gate) if !self.grip.is_still() => Stand::Gated { since },
+            Some(means) => Stand::Held { means, since },
+            None => Stand::Free,
+        }
+    }
+
+    pub(super) fn step_ends(&self) -> Option<u64> {
+        self.step.and_then(|under_way| under_way.ends_at)
+    }
+
+    /// Begins what comes next. Nothing is done to a tenant that berth does not know.
+    pub(super) fn begin_step(&mut self, now: u64, costs: &Costs, commands: &mut Vec<Command>) -> bool {
+        if self.step.is_some() || self.has_exited {
+            return false;
+        }
+        let Some(step) = self.next_step() else { return false };
+        let ends_at = match step {
+            Step::Gate(_) => Some(self.armed_at.unwrap_or(now).max(now + ns(costs.flip))),
+            Step::Ungate(_) => Some(now + ns(costs.flip)),
+            Step::Continue(_) => Some(now + ns(costs.resume)),
+            Step::Freeze(_) => Some(now + ns(costs.freeze)),
+            Step::Thaw(_) => Some(now + ns(costs.thaw)),
+            Step::Lock(_) | Step::Unlock(_) | Step::Checkpoint(_) | Step::Restore(_) => None,
+        };
+        commands.extend(driver_op(step).map(|op| Command::Driver(self.index, op)));
+        self.step = Some(UnderWay { step, ends_at });
+        true
+    }
+
+    /// Ends the step that is due. True: there was one.
+    pub(super) fn end_step(&mut self, now: u64, commands: &mut Vec<Command>) -> bool {
+        let due = |under_way: &mut UnderWay| under_way.ends_at.is_some_and(|at| at <= now);
+        let Some(UnderWay { step, .. }) = self.step.take_if(due) else { return false };
+        let was_still = self.grip.is_still();
+        self.grip = self.grip.done(step);
+        match (was_still, self.grip.is_still()) {
+            (false, true) => {
+                self.holds += 1;
+                commands.push(Command::Stop(self.index));
+            }
+            (true, false) => {
+                if matches!(self.activity, Activity::AtLaunch { .. }) {
+                    self.activity = Activity::Computing { since: Mono(now) };
+                }
+                commands.push(Command::Go(self.index));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// A lock that was granted says that nothing of it runs; one that was refused is not tried again.
+    pub(super) fn driver_answered(&mut self, done: bool, now: u64) {
+        let Some(UnderWay { step, .. }) = self.step else { return };
+        if let (Step::Lock(_), true) = (step, done) {
+            self.holds += 1;
+            if matches!(self.activity, Activity::Computing { .. }) {
+                self.activity = Activity::Quiet { since: Mono(now) };
+            }
+        }
+        if done {
+            self.step = Some(UnderWay { step, ends_at: Some(now) });
+        } else {
+            self.step = None;
+            self.want = None;
+            self.means.remove(&Means::Lock);
+        }
+    }
+
+    /// Nothing of it can or need be undone.
+    pub(super) fn exited(&mut self) {
+        self.has_exited = true;
+        self.grip = Grip::default();
+        self.step = None;
+        self.want = None;
+    }
+
+    fn next_step(&self) -> Option<Step> {
+        let want = match self.want {
+            None => Want::Free,
+            Some(Means::Gate) => Want::Gated,
+            Some(Means::Freeze) => Want::Frozen(Freezer::Cgroup),
+            Some(Means::Lock) => Want::Locked,
+            Some(Means::Park) => Want::Parked,
+        };
+        hold::next(&self.grip, want, Body { processes: &self.processes, can_freeze: true })
+    }
+}
+
+fn driver_op(step: Step) -> Option<CheckpointOp> {
+    match step {
+        Step::Lock(_) => Some(CheckpointOp::Lock { timeout_ms: 0 }),
+        Step::Unlock(_) => Some(CheckpointOp::Unlock),
+        Step::Checkpoint(_) => Some(CheckpointOp::Checkpoint),
+        Step::Restore(_) => Some(CheckpointOp::Restore),
+        Step::Gate(_) | Step::Ungate(_) | Step::Continue(_) | Step::Freeze(_) | Step::Thaw(_) => None,
+    }
+}

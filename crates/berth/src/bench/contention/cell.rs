@@ -1,0 +1,256 @@
+//! One workload on a number of tenants, run in every way: the cell of a table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_model::hold::Means;
+use berth_policy::Policy;
+use berth_policy::settings::{Choice, Settings};
+use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
+use berth_sim::{Profile, Sharing};
+use serde::Serialize;
+
+use super::arena::{Arena, Terms};
+use super::costs::{Costs, PUBLISHED_TURN};
+use super::estimate::Estimate;
+use super::workload::{Workload, draw};
+
+const NS: f64 = 1e9;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Case {
+    pub workload: Workload,
+    pub tenants: usize,
+}
+
+/// How the tenants of a case come to the GPU.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    OneByOne,
+    Unmanaged,
+    Mps,
+    /// Kernels strictly one at a time, the rest overlapped, at no cost: nobody who only orders kernels does better.
+    Ideal,
+    Managed(Contender),
+}
+
+/// A policy, and what berth has on the host it is tried on.
+#[derive(Debug, Clone, Copy)]
+pub struct Contender {
+    pub name: &'static str,
+    pub policy: fn() -> Box<dyn Policy>,
+    pub terms: fn(seed: u64) -> Terms,
+}
+
+/// Algorithm 2 with the eyes and hands it was published with.
+pub const PAPER: Contender = Contender {
+    name: "paper",
+    policy: || built(Choice::Paper),
+    terms: |seed| {
+        let turn_ns = u64::try_from(PUBLISHED_TURN.as_nanos()).unwrap_or(u64::MAX);
+        Terms::published(Duration::from_nanos(draw(seed, usize::MAX, turn_ns)))
+    },
+};
+
+/// berth with everything it can have.
+pub const FIFO: Contender = fifo("fifo", |_| Terms::full());
+/// Docker's pause and unpause instead of the cgroup freezer.
+pub const FIFO_DOCKER: Contender = fifo("fifo-docker", |_| Terms { costs: Costs::DOCKER, ..Terms::full() });
+/// Calls are seen, nobody can be stopped at them: the driver's lock alone.
+pub const FIFO_LOCK: Contender = fifo("fifo-lock", |_| Terms { means: [Means::Lock].into(), ..Terms::full() });
+/// The same with the freezer alone.
+pub const FIFO_FREEZE: Contender = fifo("fifo-freeze", |_| Terms { means: [Means::Freeze].into(), ..Terms::full() });
+/// A host without eBPF: the driver's list every few milliseconds, lock and freezer.
+pub const FIFO_BLIND: Contender = fifo("fifo-blind", |_| Terms::without_probes());
+
+const fn fifo(name: &'static str, terms: fn(u64) -> Terms) -> Contender {
+    Contender { name, policy: || built(Choice::Fifo), terms }
+}
+
+/// What one run gave, in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// From the first start until the last process has ended.
+    pub total: f64,
+    /// From the first input until the last output is done: what the papers measure.
+    pub on_gpu: f64,
+    /// From the first start until a process has ended, mean.
+    pub completion: f64,
+    pub input: f64,
+    pub kernel: f64,
+    pub output: f64,
+    pub holds: f64,
+    pub spent: Seconds,
+    /// Each tenant's input to output.
+    pub each: Vec<f64>,
+}
+
+/// Where the time went; what each means is told at [`berth_sim::scenario::Spent`].
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Seconds {
+    pub computing: f64,
+    pub switching: f64,
+    pub blocked: f64,
+    pub handover: f64,
+    pub idle: f64,
+    pub start: f64,
+    pub end: f64,
+}
+
+/// One way of one cell over all seeds, in seconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Column {
+    pub total: Estimate,
+    pub on_gpu: Estimate,
+    pub completion: Estimate,
+    pub input: f64,
+    pub kernel: f64,
+    pub output: f64,
+    /// Per run.
+    pub holds: f64,
+    /// Total over unmanaged, by pairs with the same starts.
+    pub total_over_unmanaged: Estimate,
+    pub completion_over_unmanaged: Estimate,
+    pub spent: Seconds,
+    /// Of the first seed.
+    pub each: Vec<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cell {
+    #[serde(flatten)]
+    pub case: Case,
+    /// The kernels alone, one after another: nobody is faster without running them side by side.
+    pub kernels: f64,
+    /// The sum of each tenant's input to output when it is alone: the published figures' line to compare with.
+    pub alone: f64,
+    pub ways: BTreeMap<&'static str, Column>,
+}
+
+impl Way {
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::OneByOne => "one-by-one",
+            Way::Unmanaged => "unmanaged",
+            Way::Mps => "mps",
+            Way::Ideal => "ideal",
+            Way::Managed(contender) => contender.name,
+        }
+    }
+}
+
+impl Case {
+    pub fn run(self, way: Way, profile: &Profile, seed: u64) -> Result<Sample, Failed> {
+        let (order, sharing) = match way {
+            Way::OneByOne => (Order::OneByOne, Sharing::TimeSliced),
+            Way::Ideal => (Order::KernelsOneByOne, Sharing::TimeSliced),
+            Way::Mps => (Order::Together, Sharing::Mps),
+            Way::Unmanaged | Way::Managed(_) => (Order::Together, Sharing::TimeSliced),
+        };
+        let programs = self.workload.programs(self.tenants, seed);
+        let scenario = Scenario { programs, order, sharing, seed };
+        let Way::Managed(contender) = way else { return Ok(Sample::of(&scenario.run(profile)?, 0)) };
+        let owners: Vec<String> = (0..self.tenants).map(|index| format!("user-{index}")).collect();
+        let mut arena = Arena::new((contender.policy)(), (contender.terms)(seed), &owners);
+        let report = scenario.run_managed(profile, &mut arena)?;
+        Ok(Sample::of(&report, arena.holds()))
+    }
+
+    /// Every way with every seed.
+    pub fn measure(self, ways: &[Way], profile: &Profile, seeds: &[u64]) -> Result<Cell, Failed> {
+        let runs = |way: Way| seeds.iter().map(|seed| self.run(way, profile, *seed)).collect::<Result<Vec<_>, _>>();
+        let unmanaged = runs(Way::Unmanaged)?;
+        let mut columns = BTreeMap::new();
+        for way in ways {
+            columns.extend(Column::of(&runs(*way)?, &unmanaged).map(|column| (way.name(), column)));
+        }
+        let kernels = unmanaged.first().map_or(0.0, |sample| sample.spent.computing);
+        let alone = runs(Way::OneByOne)?.first().map_or(0.0, |sample| sample.each.iter().sum());
+        Ok(Cell { case: self, kernels, alone, ways: columns })
+    }
+}
+
+impl Sample {
+    fn of(report: &Report, holds: u32) -> Sample {
+        let seconds = |phase| report.mean_ns(phase) / NS;
+        let spans: Vec<(f64, f64)> = report.runs.iter().filter_map(input_to_output).collect();
+        let first = spans.iter().map(|(begin, _)| *begin).fold(f64::INFINITY, f64::min);
+        let last = spans.iter().map(|(_, end)| *end).fold(0.0, f64::max);
+        Sample {
+            total: report.total_ns as f64 / NS,
+            on_gpu: (last - first).max(0.0),
+            completion: report.mean_completion_ns() / NS,
+            input: seconds(Phase::Input),
+            kernel: seconds(Phase::Kernel),
+            output: seconds(Phase::Output),
+            holds: f64::from(holds),
+            spent: Seconds::of(&report.spent),
+            each: spans.iter().map(|(begin, end)| end - begin).collect(),
+        }
+    }
+}
+
+impl Seconds {
+    fn of(spent: &berth_sim::scenario::Spent) -> Seconds {
+        Seconds {
+            computing: spent.computing_ns / NS,
+            switching: spent.switching_ns / NS,
+            blocked: spent.blocked_ns / NS,
+            handover: spent.handover_ns / NS,
+            idle: spent.idle_ns / NS,
+            start: spent.start_ns / NS,
+            end: spent.end_ns / NS,
+        }
+    }
+
+    /// Name and value of each part above the kernels themselves.
+    pub fn above_kernels(&self) -> [(&'static str, f64); 6] {
+        [
+            ("switching", self.switching),
+            ("blocked", self.blocked),
+            ("handover", self.handover),
+            ("idle", self.idle),
+            ("start", self.start),
+            ("end", self.end),
+        ]
+    }
+}
+
+impl Column {
+    fn of(samples: &[Sample], unmanaged: &[Sample]) -> Option<Column> {
+        let over = |of: fn(&Sample) -> f64| Estimate::of(samples.iter().zip(unmanaged).map(|(a, b)| of(a) / of(b)));
+        let mean = |of: fn(&Sample) -> f64| Some(Estimate::of(samples.iter().map(of))?.mean);
+        Some(Column {
+            total: Estimate::of(samples.iter().map(|sample| sample.total))?,
+            on_gpu: Estimate::of(samples.iter().map(|sample| sample.on_gpu))?,
+            completion: Estimate::of(samples.iter().map(|sample| sample.completion))?,
+            input: mean(|sample| sample.input)?,
+            kernel: mean(|sample| sample.kernel)?,
+            output: mean(|sample| sample.output)?,
+            holds: mean(|sample| sample.holds)?,
+            total_over_unmanaged: over(|sample| sample.total)?,
+            completion_over_unmanaged: over(|sample| sample.completion)?,
+            spent: Seconds {
+                computing: mean(|sample| sample.spent.computing)?,
+                switching: mean(|sample| sample.spent.switching)?,
+                blocked: mean(|sample| sample.spent.blocked)?,
+                handover: mean(|sample| sample.spent.handover)?,
+                idle: mean(|sample| sample.spent.idle)?,
+                start: mean(|sample| sample.spent.start)?,
+                end: mean(|sample| sample.spent.end)?,
+            },
+            each: samples.first()?.each.clone(),
+        })
+    }
+}
+
+fn built(policy: Choice) -> Box<dyn Policy> {
+    Settings { policy, ..Settings::default() }.build().expect("a policy that is not off decides")
+}
+
+/// Begin of its first input and end of its last output, in seconds.
+fn input_to_output(run: &Run) -> Option<(f64, f64)> {
+    let begin = run.phases.iter().find(|(phase, ..)| *phase == Phase::Input)?.1;
+    let end = run.phases.iter().rev().find(|(phase, ..)| *phase == Phase::Output)?.2;
+    Some((begin as f64 / NS, end as f64 / NS))
+}

@@ -1,0 +1,171 @@
+//! What the measurement has to show, judged by what it showed. What was not measured is not judged.
+
+use serde::Serialize;
+
+use super::cell::{Cell, Column};
+use super::workload::Workload;
+use crate::bench::report::Verdict;
+
+/// Input, kernel, output in seconds: Table 1 of the contention paper, 13,312² on 1 to 10 containers.
+pub const PUBLISHED_PHASES: [[f64; 3]; 10] = [
+    [0.189, 10.795, 0.319],
+    [0.236, 23.271, 0.333],
+    [0.333, 34.782, 0.340],
+    [0.471, 46.419, 0.348],
+    [0.589, 58.019, 0.361],
+    [0.698, 69.374, 0.363],
+    [0.808, 81.166, 0.365],
+    [0.933, 92.698, 0.382],
+    [1.043, 104.007, 0.427],
+    [1.143, 115.484, 0.462],
+];
+/// The workload of that table.
+pub const PUBLISHED_WORKLOAD: Workload = Workload::Product(13_312);
+
+/// Goals are stated to two decimals: up to here a ratio is 1.00.
+const ONE: f64 = 1.005;
+/// A gain below this share is little.
+const LITTLE: f64 = 0.97;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Goal {
+    pub name: String,
+    pub goal: String,
+    pub reached: String,
+    pub verdict: Verdict,
+}
+
+/// The simulated GPU whose goals these are; for another there is only what holds on any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gpu {
+    Rtx3090,
+    H200,
+    Other,
+}
+
+pub fn judge(cells: &[Cell], gpu: Gpu) -> Vec<Goal> {
+    let mut goals = match gpu {
+        Gpu::Rtx3090 => [published_phases(cells), published_findings(cells)].concat(),
+        Gpu::H200 => measured_sizes(cells),
+        Gpu::Other => Vec::new(),
+    };
+    goals.extend(never_slower(cells));
+    goals.extend(light_is_left_alone(cells));
+    goals
+}
+
+fn published_phases(cells: &[Cell]) -> Vec<Goal> {
+    let rows: Vec<(&Column, [f64; 3])> = cells
+        .iter()
+        .filter(|cell| cell.case.workload == PUBLISHED_WORKLOAD)
+        .filter_map(|cell| Some((cell.ways.get("unmanaged")?, *PUBLISHED_PHASES.get(cell.case.tenants - 1)?)))
+        .collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let worst =
+        |off: fn(&Column, [f64; 3]) -> f64| rows.iter().map(|(own, table)| off(own, *table)).fold(0.0, f64::max);
+    let kernel = worst(|own, [_, kernel, _]| (own.kernel / kernel - 1.0).abs());
+    let copies =
+        worst(|own, [input, _, output]| (own.input / input - 1.0).abs().max((own.output / output - 1.0).abs()));
+    let share = |off: f64| format!("{:.1} %", off * 100.0);
+    vec![
+        Goal::new("Table 1, kernel: off by at most", "3 %", share(kernel)).judged(kernel <= 0.03),
+        Goal::new("Table 1, copies: off by at most", "15 %", share(copies)).judged(copies <= 0.15),
+    ]
+}
+
+/// What the contention paper found of its own management.
+fn published_findings(cells: &[Cell]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for n in [19_456, 13_312] {
+        let several = with(cells, "paper", |cell| cell.case.workload == Workload::Product(n) && cell.case.tenants >= 2);
+        goals.extend(worst(&several).map(|(cell, column)| {
+            let high = column.total_over_unmanaged.high;
+            Goal::new(&format!("paper beats unmanaged, {}", cell.case.workload.name()), "below 1", at(cell, high))
+                .judged(high < 1.0)
+        }));
+    }
+    let small = with(cells, "paper", |cell| cell.case.workload == Workload::Product(8_192) && cell.case.tenants >= 2);
+    goals.extend(best(&small).map(|(cell, column)| {
+        let mean = column.total_over_unmanaged.mean;
+        Goal::new("paper gains little or loses, 8,192²", &format!("above {LITTLE}"), at(cell, mean))
+            .judged(mean > LITTLE)
+    }));
+    let of_five = |n| {
+        let five = with(cells, "paper", |cell| cell.case.workload == Workload::Product(n) && cell.case.tenants == 5);
+        five.first().map(|(_, column)| column.total_over_unmanaged.mean)
+    };
+    if let (Some(large), Some(middle), Some(small)) = (of_five(19_456), of_five(13_312), of_five(8_192)) {
+        let reached = format!("{large:.3}, {middle:.3}, {small:.3}");
+        let goal = Goal::new("paper gains more the larger the task, 5 tenants", "rising", reached);
+        goals.push(goal.judged(large < middle && middle < small));
+    }
+    goals
+}
+
+/// What is asked of the same GPU in hardware.
+fn measured_sizes(cells: &[Cell]) -> Vec<Goal> {
+    let of = |n, tenants| {
+        let found =
+            with(cells, "fifo", |cell| cell.case.workload == Workload::Product(n) && cell.case.tenants == tenants);
+        found.first().map(|(_, column)| *column)
+    };
+    let mut goals = Vec::new();
+    if let Some(ten) = of(13_312, 10) {
+        let (total, completion) = (ten.total_over_unmanaged.mean, ten.completion_over_unmanaged.mean);
+        let goal = Goal::new("fifo, 13,312² × 10, total", "×0.92", format!("×{total:.3}"));
+        goals.push(goal.judged(total <= 0.92));
+        let goal = Goal::new("fifo, 13,312² × 10, mean completion", "×0.62", format!("×{completion:.3}"));
+        goals.push(goal.judged(completion <= 0.62));
+    }
+    goals
+}
+
+fn never_slower(cells: &[Cell]) -> Option<Goal> {
+    let all = with(cells, "fifo", |_| true);
+    let (cell, column) = worst(&all)?;
+    let mean = column.total_over_unmanaged.mean;
+    Some(Goal::new("fifo is nowhere slower than unmanaged", "×1.00", at(cell, mean)).judged(mean < ONE))
+}
+
+fn light_is_left_alone(cells: &[Cell]) -> Vec<Goal> {
+    let light = with(cells, "fifo", |cell| cell.case.workload == Workload::Light && cell.case.tenants == 5);
+    let Some((cell, column)) = light.first() else { return Vec::new() };
+    let total = column.total_over_unmanaged.mean;
+    let core = cell.ways.get("unmanaged").map_or(0.0, |way| way.spent.computing / way.total.mean * 100.0);
+    vec![
+        Goal::new("five light tenants use together at most", "70 %", format!("{core:.0} %")).judged(core <= 70.0),
+        Goal::new("fifo holds none of five light tenants", "0 holds", format!("{:.1}", column.holds))
+            .judged(column.holds == 0.0),
+        Goal::new("fifo, five light tenants, total", "×1.01", format!("×{total:.4}")).judged(total <= 1.01),
+    ]
+}
+
+impl Goal {
+    fn new(name: &str, goal: &str, reached: String) -> Self {
+        Self { name: name.to_owned(), goal: goal.to_owned(), reached, verdict: Verdict::NotShown }
+    }
+
+    fn judged(self, met: bool) -> Self {
+        Self { verdict: if met { Verdict::Met } else { Verdict::NotMet }, ..self }
+    }
+}
+
+type Found<'a> = Vec<(&'a Cell, &'a Column)>;
+
+fn with<'a>(cells: &'a [Cell], way: &str, wanted: impl Fn(&Cell) -> bool) -> Found<'a> {
+    cells.iter().filter(|cell| wanted(cell)).filter_map(|cell| Some((cell, cell.ways.get(way)?))).collect()
+}
+
+fn worst<'a>(found: &Found<'a>) -> Option<(&'a Cell, &'a Column)> {
+    found.iter().copied().max_by(|a, b| a.1.total_over_unmanaged.mean.total_cmp(&b.1.total_over_unmanaged.mean))
+}
+
+fn best<'a>(found: &Found<'a>) -> Option<(&'a Cell, &'a Column)> {
+    found.iter().copied().min_by(|a, b| a.1.total_over_unmanaged.mean.total_cmp(&b.1.total_over_unmanaged.mean))
+}
+
+fn at(cell: &Cell, ratio: f64) -> String {
+    format!("×{ratio:.4} ({} × {})", cell.case.workload.name(), cell.case.tenants)
+}

@@ -1,0 +1,108 @@
+//! `berth bench contention`: the published figures made again on a simulated GPU.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use berth_sim::Profile;
+
+use crate::bench::contention::cell::{Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, FIFO_FREEZE, FIFO_LOCK, PAPER};
+use crate::bench::contention::figure::Figure;
+use crate::bench::contention::report::Report;
+use crate::bench::contention::{Plan, plots};
+use crate::out::Stdout;
+
+const EXAMPLES: &str = "\
+Examples:
+  berth bench contention                                all figures on the simulated RTX 3090
+  berth bench contention --figure fig8 --policy fifo
+  berth bench contention --profile h200 --figure sizes
+  berth bench contention --json > result.json
+  berth bench contention --plots plots                  SVG files as well
+
+Everything happens in virtual time: no GPU, no container and no daemon is needed, and the same
+command gives the same figures. The seeds move the tenants' starts.";
+
+/// What contention costs on a simulated GPU, and what each policy makes of it
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Make only this figure; may be repeated [default: all]
+    #[arg(long = "figure", value_name = "NAME", value_enum)]
+    figures: Vec<Figure>,
+    /// Try only this policy; may be repeated
+    #[arg(long = "policy", value_name = "NAME", value_enum, default_values = ["paper", "fifo"])]
+    policies: Vec<PolicyName>,
+    /// The simulated GPU's profile: rtx3090, h200, a100, or a file
+    #[arg(long, value_name = "NAME", default_value = "rtx3090")]
+    profile: String,
+    /// Runs of each cell, each with other starts
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    seeds: u16,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Also write each figure as SVG into this directory
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum PolicyName {
+    /// Algorithm 2 of the contention paper, with the eyes and hands it had
+    Paper,
+    /// berth's own, with all means
+    Fifo,
+    /// The same, frozen by Docker's pause
+    FifoDocker,
+    /// By the driver's lock alone
+    FifoLock,
+    /// By the freezer alone
+    FifoFreeze,
+    /// Without eBPF: by NVML, lock and freezer
+    FifoBlind,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let path = Path::new(&args.profile);
+    let profile = if path.exists() { Profile::load(path)? } else { Profile::builtin(&args.profile)? };
+    let plan = Plan {
+        figures: Figure::ALL.into_iter().filter(|one| args.figures.is_empty() || args.figures.contains(one)).collect(),
+        profile_name: args.profile.clone(),
+        profile,
+        contenders: args.policies.iter().collect::<BTreeSet<_>>().into_iter().map(|name| contender(*name)).collect(),
+        seeds: usize::from(args.seeds),
+    };
+    let report = crate::bench::contention::run(&plan, &|what| eprintln!("berth: {what}"))?;
+    if let Some(file) = &args.save {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    if let Some(dir) = &args.plots {
+        write_plots(&report, dir)?;
+    }
+    if args.json { Stdout::json(&report) } else { Stdout::line(&report.to_text()) }
+}
+
+fn write_plots(report: &Report, dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    for (name, chart) in report.figures.iter().flat_map(|figure| plots::charts(report, *figure)) {
+        let file = dir.join(name);
+        std::fs::write(&file, chart.to_svg()).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn contender(name: PolicyName) -> Contender {
+    match name {
+        PolicyName::Paper => PAPER,
+        PolicyName::Fifo => FIFO,
+        PolicyName::FifoDocker => FIFO_DOCKER,
+        PolicyName::FifoLock => FIFO_LOCK,
+        PolicyName::FifoFreeze => FIFO_FREEZE,
+        PolicyName::FifoBlind => FIFO_BLIND,
+    }
+}
