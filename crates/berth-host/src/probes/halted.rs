@@ -18,7 +18,7 @@ use crate::procs;
 /// Can be called in any process of the initial pid namespace. May miss what is stopped while it reads.
 pub fn read_halted(halted: BorrowedFd<'_>, proc_root: &Path) -> io::Result<Vec<ProcKey>> {
     let is_meant = |(pid, at): (u32, Mono)| {
-        let key = procs::key(proc_root, pid).ok()?;
+        let key = procs::read::key(proc_root, pid).ok()?;
         // A pid that was handed out again belongs to somebody who began later.
         (clock::at_boot_ticks(BootTicks(key.start_ticks)) <= at).then_some(key)
     };

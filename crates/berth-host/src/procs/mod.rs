@@ -30,7 +30,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use error::IdentifyError;
 pub use error::ProcsError;
-pub(crate) use read::key;
 use users::Users;
 use watch::{Token, Watch};
 

@@ -1,6 +1,8 @@
 //! The probes on a real kernel: a driver library made here, real processes, both ways of attaching.
 
+mod dead_daemon;
 mod gate;
+mod sim;
 mod tenant;
 
 use std::process::Command;
