@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod connector;
 pub mod docker;
+pub mod driver;
 pub mod freezer;
 pub mod hands;
 pub mod levels;

@@ -1,0 +1,192 @@
+//! A simulated GPU, and processes on it: this test program itself, started again as a workload.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use berth_load::{Edge, Event, FOREVER, Line, Mode, Moment, Options as Load};
+use berth_model::{Bytes, ProcKey};
+use berth_sim::Profile;
+use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries};
+use tempfile::TempDir;
+
+use super::{LONG, key};
+use crate::driver::{Driver, Options, ParkOptions, Parking};
+use crate::nvml::{GpuProbe, NvmlProbe, RawReading};
+use crate::testing::eventually;
+
+/// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
+fn libraries() -> Libraries {
+    static BUILT: OnceLock<Libraries> = OnceLock::new();
+    let build = || {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "berth-sim-cuda", "-p", "berth-sim-nvml"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        find_libraries().unwrap()
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// One GPU of 400 MiB, so slow that a small product takes it a second; it moves memory quickly.
+pub struct SimHost {
+    dir: TempDir,
+    stop: Arc<AtomicBool>,
+    server: Option<JoinHandle<()>>,
+}
+
+impl SimHost {
+    pub fn start() -> Self {
+        let mut profile = Profile::builtin("h200").unwrap();
+        (profile.gpu.memory_mib, profile.context.memory_mib) = (400, 16);
+        profile.compute.gflops = 2.0;
+        (profile.checkpoint.save_base_ms, profile.checkpoint.restore_base_ms) = (50.0, 20.0);
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = ServeOptions::new(dir.path(), profile);
+        options.libraries = Some(libraries());
+        let server = Server::bind(options).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let server = std::thread::spawn(move || server.run(|| stopped.load(Ordering::Relaxed)).unwrap());
+        Self { dir, stop, server: Some(server) }
+    }
+
+    pub fn driver(&self) -> Driver {
+        Driver::open(&self.library("libcuda.so.1"), Options::default()).unwrap()
+    }
+
+    pub fn probe(&self) -> NvmlProbe {
+        NvmlProbe::open(&self.library("libnvidia-ml.so.1")).unwrap()
+    }
+
+    pub fn parking(&self) -> Parking {
+        let options =
+            ParkOptions { margin: Bytes::from_mib(16), gpu_reserve: Bytes::from_mib(4), ..ParkOptions::default() };
+        Parking::new(self.driver(), Box::new(self.probe()), options)
+    }
+
+    /// Has memory, as NVML tells, and does nothing.
+    pub fn idle(&self, memory: Bytes) -> Tenant {
+        let tenant = Tenant::start(&self.library("libcuda.so.1"), &format!("hold:{}", memory.0));
+        let mut probe = self.probe();
+        probe.inventory().unwrap();
+        let pid = tenant.key().pid;
+        eventually("its memory is told", || {
+            let RawReading::Ok { processes: Ok(listed), .. } = &probe.look(false).gpus[0].reading else { return false };
+            listed.iter().any(|process| process.pid == pid && process.memory > Some(memory))
+        });
+        tenant
+    }
+
+    /// Computes for a second, and ends.
+    pub fn computing(&self) -> Tenant {
+        let tenant = Tenant::start(&self.library("libcuda.so.1"), "matmul:1024");
+        tenant.until(Moment::FirstLaunch);
+        tenant
+    }
+
+    /// Launches something small ten times a second.
+    pub fn light(&self) -> Tenant {
+        let tenant = Tenant::start(&self.library("libcuda.so.1"), "light:64");
+        tenant.until(Moment::KernelDone);
+        tenant
+    }
+
+    fn library(&self, name: &str) -> PathBuf {
+        self.dir.path().join("lib").join(name)
+    }
+}
+
+impl Drop for SimHost {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.server.take().expect("taken here alone").join().unwrap();
+    }
+}
+
+/// A workload in a process of its own, ended with the test.
+pub struct Tenant {
+    child: Child,
+    line_rx: Receiver<Line>,
+}
+
+impl Tenant {
+    /// It has its memory when this returns. `order` is a mode and its amount.
+    pub fn start(libcuda: &Path, order: &str) -> Tenant {
+        // By the running image, not by path: a build beside this run may have replaced the file.
+        let mut child = Command::new("/proc/self/exe")
+            .args(["--exact", "driver::tests::host::tenant_process", "--nocapture", "--test-threads=1"])
+            .env(ORDER, format!("{order}:{}", libcuda.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (line_tx, line_rx) = mpsc::channel();
+        std::thread::spawn(move || {
+            // The test runner's own words may stand before a line.
+            let json = |line: String| serde_json::from_str(line.get(line.find('{')?..)?).ok();
+            lines.map_while(Result::ok).filter_map(json).all(|line| line_tx.send(line).is_ok())
+        });
+        let tenant = Tenant { child, line_rx };
+        tenant.until(Moment::FirstAllocation);
+        tenant
+    }
+
+    /// Waits until it has passed this moment; when that was, on the monotonic clock.
+    pub fn until(&self, wanted: Moment) -> u64 {
+        loop {
+            let line = self.line_rx.recv_timeout(LONG).unwrap_or_else(|_| panic!("no {wanted:?} within ten seconds"));
+            match line.event {
+                Event::Moment { moment, edge: Edge::End, .. } if moment == wanted => return line.at.mono_ns,
+                _ => {}
+            }
+        }
+    }
+
+    pub fn key(&self) -> ProcKey {
+        key(self.child.id())
+    }
+
+    /// Whether it ended well by itself.
+    pub fn finish(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tells a child of this test program to be a tenant: `MODE:AMOUNT:LIBCUDA`.
+const ORDER: &str = "BERTH_TEST_DRIVER_TENANT";
+
+/// No test: what such a child runs.
+#[test]
+fn tenant_process() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let mut parts = order.splitn(3, ':');
+    let (mode, amount) = (parts.next().unwrap(), parts.next().unwrap());
+    let mut options = match mode {
+        "hold" => Load { alloc_bytes: amount.parse().unwrap(), hold: FOREVER, ..Load::new(Mode::Hold) },
+        "light" => Load { size: amount.parse().unwrap(), ..Load::new(Mode::Light) },
+        _ => Load { size: amount.parse().unwrap(), ..Load::new(Mode::Matmul) },
+    };
+    options.library = parts.next().unwrap().into();
+    std::process::exit(berth_load::run(&options) as i32);
+}
