@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DockerError {
@@ -17,6 +18,8 @@ pub enum DockerError {
     Connect { path: PathBuf, source: io::Error },
     #[error("the engine at {path} refused to {attempt}: {source}")]
     Api { path: PathBuf, attempt: &'static str, source: bollard::errors::Error },
+    #[error("the engine at {path} did not {attempt} within {} ms", within.as_millis())]
+    Hung { path: PathBuf, attempt: &'static str, within: Duration },
     #[error("the engine at {path} ended its event stream: it stops or restarts")]
     StreamEnded { path: PathBuf },
     #[error("cannot set up the connection to the engine: {source}")]

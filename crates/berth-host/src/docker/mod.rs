@@ -9,11 +9,13 @@
 
 mod error;
 mod facts;
+mod pauser;
+mod pauses;
 mod session;
 mod wanted;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -25,6 +27,7 @@ use tokio::sync::mpsc;
 
 pub use error::DockerError;
 pub use facts::OWNER_LABEL;
+pub use pauser::{Answer, Pauser};
 
 /// Questions that may wait for the thread; it takes them in microseconds, even while the engine is away.
 const QUEUE: usize = 1024;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::DockerError;
 use super::facts::from_inspect;
+use super::pauses::Pauses;
 use super::wanted::Wanted;
 use crate::clock;
 
@@ -29,8 +30,8 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 /// Before asking again about a container the engine failed to describe.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What a container can do that matters here. A stop is seen by its processes' end; a pause changes no description.
-const ACTIONS: [&str; 3] = ["start", "rename", "destroy"];
+/// What a container can do that matters here. A stop is seen by its processes' end; it also ends a pause.
+const ACTIONS: [&str; 6] = ["start", "rename", "pause", "unpause", "die", "destroy"];
 
 type Inspected = (ContainerId, Result<ContainerInspectResponse, ApiError>);
 
@@ -40,6 +41,7 @@ pub struct Connection {
     event_tx: Sender<Event>,
     ask_rx: mpsc::Receiver<ContainerId>,
     wanted: Wanted,
+    pauses: Pauses,
     /// The engine failed to describe these, for another reason than that they are gone.
     failed: BTreeSet<ContainerId>,
     /// Events before this instant of the engine's clock have been seen, in nanoseconds since 1970.
@@ -57,8 +59,8 @@ enum End {
 impl Connection {
     pub fn new(socket: &Path, event_tx: Sender<Event>, ask_rx: mpsc::Receiver<ContainerId>) -> Self {
         let seen_until_ns = clock::anchor().wall.as_nanosecond();
-        let (wanted, failed) = (Wanted::default(), BTreeSet::new());
-        Self { socket: socket.to_owned(), event_tx, ask_rx, wanted, failed, seen_until_ns, told: None }
+        let (wanted, pauses, failed) = (Wanted::default(), Pauses::default(), BTreeSet::new());
+        Self { socket: socket.to_owned(), event_tx, ask_rx, wanted, pauses, failed, seen_until_ns, told: None }
     }
 
     /// Runs until nobody can ask any more.
@@ -86,6 +88,7 @@ impl Connection {
 
     async fn talk(&mut self, docker: &Docker) -> End {
         self.wanted.start_over();
+        self.pauses.start_over();
         let mut events = pin!(docker.events(Some(self.subscription())));
         let mut requests = JoinSet::<Inspected>::new();
         let mut ask_again_at = Instant::now();
@@ -148,6 +151,8 @@ impl Connection {
                 self.send(Event::Stirred { source: Source::Docker, at: clock::now() });
                 self.wanted.ask(id);
             }
+            Some("pause") if self.wanted.is_known(&id) => self.heard(id, true),
+            Some("unpause" | "die") if self.wanted.is_known(&id) => self.heard(id, false),
             Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
             Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
             _ => {}
@@ -159,10 +164,7 @@ impl Connection {
             return;
         }
         match inspected {
-            Ok(inspected) => match from_inspect(inspected) {
-                Some(facts) => self.send(Event::Container(Box::new(facts))),
-                None => tracing::warn!(container = %id, "the engine described a container without an id"),
-            },
+            Ok(inspected) => self.described(id, inspected),
             Err(ApiError::DockerResponseServerError { status_code: 404, .. }) => self.gone(id),
             Err(error) => {
                 tracing::warn!(container = %id, %error, "the engine did not describe the container");
@@ -171,8 +173,26 @@ impl Connection {
         }
     }
 
+    fn described(&mut self, id: ContainerId, inspected: ContainerInspectResponse) {
+        let paused = inspected.state.as_ref().and_then(|state| state.paused);
+        match from_inspect(inspected) {
+            Some(facts) => self.send(Event::Container(Box::new(facts))),
+            None => tracing::warn!(container = %id, "the engine described a container without an id"),
+        }
+        if let Some(paused) = paused.filter(|paused| self.pauses.described(&id, *paused)) {
+            self.send(Event::Paused { id, paused, at: clock::now() });
+        }
+    }
+
+    fn heard(&mut self, id: ContainerId, paused: bool) {
+        if self.pauses.heard(&id, paused) {
+            self.send(Event::Paused { id, paused, at: clock::now() });
+        }
+    }
+
     fn gone(&mut self, id: ContainerId) {
         self.wanted.forget(&id);
+        self.pauses.forget(&id);
         self.failed.remove(&id);
         self.send(Event::ContainerGone { id });
     }

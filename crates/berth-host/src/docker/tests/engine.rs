@@ -1,10 +1,11 @@
 //! A small engine on a Unix socket, which can fail on demand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// Speaks as much of the engine's API as the source uses.
 pub struct FakeEngine {
@@ -25,6 +26,18 @@ pub struct EngineState {
     pub refuses: Option<&'static str>,
     /// Fails to describe containers this many times.
     pub inspect_failures: u32,
+    /// The ids of those its flag says are paused.
+    pub paused: HashSet<String>,
+    /// Answers to pause and unpause, in turn; then it does as it is told.
+    pub answers: VecDeque<PauseAnswer>,
+}
+
+/// How the engine answers a pause or unpause.
+#[derive(Debug, Clone, Copy)]
+pub enum PauseAnswer {
+    Status(&'static str),
+    /// Does it, but says so only so much later.
+    Late(Duration),
 }
 
 impl FakeEngine {
@@ -40,7 +53,8 @@ impl FakeEngine {
         let state = self.state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                serve(stream, &state);
+                let state = state.clone();
+                std::thread::spawn(move || serve(stream, &state));
             }
         });
     }
@@ -64,7 +78,7 @@ impl FakeEngine {
         self.happen("destroy", id);
     }
 
-    fn happen(&self, action: &str, id: &str) {
+    pub fn happen(&self, action: &str, id: &str) {
         self.change(|state| {
             let at = u64::try_from(clock_ns()).unwrap();
             let line = format!(
@@ -111,6 +125,10 @@ fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
         return state.streams.push(stream);
     }
     let id = path.split_once("/containers/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
+    let is_known = state.containers.contains_key(id);
+    if let Some(pause) = path.rsplit('/').next().filter(|verb| is_known && verb.ends_with("pause")) {
+        return answer_pause(&mut stream, state, id, pause == "pause");
+    }
     if state.inspect_failures > 0 {
         state.inspect_failures -= 1;
         return reply(&mut stream, "500 Internal Server Error", r#"{"message":"busy"}"#);
@@ -119,10 +137,29 @@ fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
         Some(name) => reply(
             &mut stream,
             "200 OK",
-            &format!(r#"{{"Id":"{id}","Name":"/{name}","Config":{{"Image":"img","Labels":{{"berth.owner":"ann"}}}}}}"#),
+            &format!(
+                r#"{{"Id":"{id}","Name":"/{name}","State":{{"Paused":{}}},"Config":{{"Image":"img","Labels":{{"berth.owner":"ann"}}}}}}"#,
+                state.paused.contains(id)
+            ),
         ),
         None => reply(&mut stream, "404 Not Found", r#"{"message":"No such container"}"#),
     }
+}
+
+fn answer_pause(stream: &mut UnixStream, mut state: MutexGuard<'_, EngineState>, id: &str, pause: bool) {
+    let answer = state.answers.pop_front();
+    if let Some(PauseAnswer::Status(status)) = answer {
+        return reply(stream, status, r#"{"message":"as the test has it"}"#);
+    }
+    match pause {
+        true => state.paused.insert(id.to_owned()),
+        false => state.paused.remove(id),
+    };
+    drop(state);
+    if let Some(PauseAnswer::Late(delay)) = answer {
+        std::thread::sleep(delay);
+    }
+    reply(stream, "204 No Content", "");
 }
 
 fn since(query: &str) -> u64 {

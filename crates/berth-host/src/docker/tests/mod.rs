@@ -1,6 +1,6 @@
 //! Against a small engine of our own, which can fail on demand, and against a real one where there is one.
 
-mod engine;
+pub(crate) mod engine;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use berth_model::{Source, SourceStatus};
 
 use super::*;
 use crate::testing::{eventually, skip_unprepared};
-use engine::FakeEngine;
+use engine::{FakeEngine, PauseAnswer};
 
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -47,6 +47,13 @@ impl Told {
         match self.next() {
             Event::Source { source: Source::Docker, status: SourceStatus::Down { reason } } => reason,
             other => panic!("not down: {other:?}"),
+        }
+    }
+
+    fn paused(&self) -> (ContainerId, bool) {
+        match self.next() {
+            Event::Paused { id, paused, .. } => (id, paused),
+            other => panic!("no pause: {other:?}"),
         }
     }
 
@@ -155,6 +162,67 @@ fn a_container_the_engine_fails_to_describe_is_asked_about_again() {
     let (docker, told) = connected(&engine);
     assert!(docker.describe(id(A)));
     assert_eq!(told.name().0, "slow");
+}
+
+#[test]
+fn pauses_are_told_and_so_is_their_end() {
+    let engine = FakeEngine::start();
+    let (docker, told) = connected(&engine);
+    engine.run(A, "trainer");
+    told.stirred();
+    assert_eq!(told.name().0, "trainer");
+    for (action, paused) in [("pause", true), ("unpause", false), ("pause", true), ("die", false)] {
+        engine.happen(action, A);
+        assert_eq!(told.paused(), (id(A), paused), "{action}");
+    }
+    engine.happen("die", A);
+    engine.happen("pause", B);
+    assert!(docker.describe(id(A)));
+    assert_eq!(told.name().0, "trainer", "nothing told of an end without pause, and of containers nobody named");
+}
+
+#[test]
+fn a_container_paused_before_anybody_listened_is_told_paused() {
+    let engine = FakeEngine::start();
+    engine.change(|state| {
+        state.containers.insert(A.into(), "trainer".into());
+        state.paused.insert(A.into());
+    });
+    let (docker, told) = connected(&engine);
+    assert!(docker.describe(id(A)));
+    assert_eq!(told.name().0, "trainer");
+    assert_eq!(told.paused(), (id(A), true));
+}
+
+#[test]
+fn the_engine_s_answers_to_a_pause_are_told_apart() {
+    let engine = FakeEngine::start();
+    engine.change(|state| state.containers.insert(A.into(), "trainer".into()));
+    let pauser = Pauser::new(&engine.socket, Duration::from_secs(10));
+    assert_eq!(pauser.says_paused(&id(A)).unwrap(), Some(false));
+    assert_eq!(pauser.pause(&id(A)).unwrap(), Answer::Done);
+    assert_eq!(pauser.says_paused(&id(A)).unwrap(), Some(true));
+    engine.change(|state| state.answers.push_back(PauseAnswer::Status("409 Conflict")));
+    let refused = Answer::Refused { status: 409, message: "as the test has it".into() };
+    assert_eq!(pauser.pause(&id(A)).unwrap(), refused);
+    assert_eq!(pauser.unpause(&id(A)).unwrap(), Answer::Done);
+    assert_eq!(pauser.unpause(&id(B)).unwrap(), Answer::NoSuchContainer);
+    assert_eq!(pauser.says_paused(&id(B)).unwrap(), None);
+}
+
+#[test]
+fn an_engine_that_hangs_is_given_up_and_its_late_pause_taken_back() {
+    let engine = FakeEngine::start();
+    engine.change(|state| {
+        state.containers.insert(A.into(), "trainer".into());
+        state.answers.push_back(PauseAnswer::Late(Duration::from_millis(300)));
+    });
+    let pauser = Pauser::new(&engine.socket, Duration::from_millis(100));
+    let error = pauser.pause(&id(A)).unwrap_err();
+    assert!(matches!(error, DockerError::Hung { .. }), "{error}");
+    let is_asked = |verb: &str| engine.change(|state| state.requests.iter().any(|path| path.ends_with(verb)));
+    eventually("the pause is taken back", || is_asked("/unpause"));
+    eventually("it is not paused", || !engine.change(|state| state.paused.contains(A)));
 }
 
 #[test]
