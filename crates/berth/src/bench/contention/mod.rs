@@ -9,6 +9,8 @@ pub mod cell;
 pub mod costs;
 pub mod estimate;
 pub mod figure;
+#[cfg(test)]
+mod findings;
 pub mod goals;
 pub mod plots;
 pub mod report;

@@ -1,0 +1,117 @@
+//! What the measurement shows on the simulated RTX 3090, on few seeds: the published findings, and that ours never loses.
+
+use berth_sim::Profile;
+
+use super::cell::{Case, Cell, FIFO, FIFO_FREEZE, PAPER, Way};
+use super::figure::Figure;
+use super::goals::{Goal, Gpu, judge};
+use super::workload::Workload;
+use super::{Plan, run};
+use crate::bench::report::Verdict;
+
+fn measure(cases: &[Case], ways: &[Way]) -> Vec<Cell> {
+    let profile = Profile::builtin("rtx3090").unwrap();
+    cases.iter().map(|case| case.measure(ways, &profile, &[1, 2]).unwrap()).collect()
+}
+
+fn products(n: u64, tenants: &[usize]) -> Vec<Case> {
+    tenants.iter().map(|tenants| Case { workload: Workload::Product(n), tenants: *tenants }).collect()
+}
+
+fn ratio(cell: &Cell, way: &str) -> f64 {
+    cell.ways[way].total_over_unmanaged.mean
+}
+
+fn goal<'a>(goals: &'a [Goal], name: &str) -> &'a Goal {
+    goals.iter().find(|goal| goal.name.contains(name)).unwrap_or_else(|| panic!("{name}: {goals:?}"))
+}
+
+#[test]
+fn table_1_is_as_published() {
+    let goals = judge(&measure(&Figure::Table1.cases(), &[Way::Unmanaged]), Gpu::Rtx3090);
+    assert_eq!(goal(&goals, "Table 1, kernel").verdict, Verdict::Met, "{goals:?}");
+    assert_eq!(goal(&goals, "Table 1, copies").verdict, Verdict::Met, "{goals:?}");
+}
+
+/// Published: 1.23 s at two containers, 4.06 s at ten, all of them slower alike.
+#[test]
+fn together_is_slower_than_in_turn_by_what_was_published() {
+    let cells = measure(&products(13_312, &[2, 10]), &[Way::Unmanaged]);
+    let losses: Vec<f64> = cells.iter().map(|cell| cell.ways["unmanaged"].on_gpu.mean - cell.alone).collect();
+    assert!((losses[0] - 1.23).abs() < 0.25 && (losses[1] - 4.06).abs() < 0.25, "{losses:?}");
+    let each = &cells[1].ways["unmanaged"].each;
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    assert!(each.iter().all(|time| (time / mean - 1.0).abs() < 0.01), "{each:?}");
+}
+
+/// Published: the management beats doing nothing for large tasks.
+#[test]
+fn the_papers_way_beats_unmanaged_for_the_largest_tasks() {
+    for cell in measure(&products(19_456, &[2, 3, 4, 5]), &[Way::Managed(PAPER)]) {
+        assert!(ratio(&cell, "paper") < 1.0, "{:?}: {}", cell.case, ratio(&cell, "paper"));
+    }
+}
+
+/// Published: little gain, and sometimes a loss.
+#[test]
+fn the_papers_way_gains_little_or_loses_for_small_tasks() {
+    for cell in measure(&products(8_192, &[2, 10, 20]), &[Way::Managed(PAPER)]) {
+        assert!(ratio(&cell, "paper") > 0.97, "{:?}: {}", cell.case, ratio(&cell, "paper"));
+    }
+}
+
+#[test]
+fn fifo_beats_unmanaged_for_products_of_every_size() {
+    let cases = [products(19_456, &[2, 5]), products(13_312, &[2, 10]), products(8_192, &[2, 10, 20])].concat();
+    for cell in measure(&[cases, products(5_120, &[20])].concat(), &[Way::Managed(FIFO)]) {
+        assert!(ratio(&cell, "fifo") < 0.99, "{:?}: {}", cell.case, ratio(&cell, "fifo"));
+        assert!(cell.ways["fifo"].completion_over_unmanaged.mean < 0.8, "{:?}", cell.case);
+    }
+}
+
+#[test]
+fn fifo_does_not_slow_down_one_alone_light_ones_training_mixed_sizes_or_a_notebooks_neighbours() {
+    let one = [19_456, 13_312, 8_192].map(|n| products(n, &[1])).concat();
+    let light = Case { workload: Workload::Light, tenants: 5 };
+    for cell in measure(&[one, vec![light], Figure::Patterns.cases()].concat(), &[Way::Managed(FIFO)]) {
+        assert!(ratio(&cell, "fifo") < 1.005, "{:?}: {}", cell.case, ratio(&cell, "fifo"));
+    }
+}
+
+/// A freeze may come in the middle of anything, so it must be used where it pays or not at all.
+#[test]
+fn fifo_by_the_freezer_alone_is_hardly_slower_than_unmanaged() {
+    for cell in measure(&products(5_120, &[5, 20]), &[Way::Managed(FIFO_FREEZE)]) {
+        assert!(ratio(&cell, "fifo-freeze") < 1.005, "{:?}: {}", cell.case, ratio(&cell, "fifo-freeze"));
+    }
+}
+
+#[test]
+fn a_cell_that_loses_and_a_light_tenant_that_was_held_are_not_met() {
+    let case = Case { workload: Workload::Light, tenants: 5 };
+    let mut cells = measure(&[case], &[Way::Unmanaged, Way::Managed(FIFO)]);
+    let column = cells[0].ways.get_mut("fifo").unwrap();
+    column.total_over_unmanaged.mean = 1.02;
+    column.holds = 1.0;
+    let goals = judge(&cells, Gpu::Other);
+    for name in ["nowhere slower", "holds none", "five light tenants, total"] {
+        assert_eq!(goal(&goals, name).verdict, Verdict::NotMet, "{goals:?}");
+    }
+    assert!(goals.iter().all(|goal| !goal.name.contains("Table 1")), "another GPU has no published table");
+}
+
+#[test]
+fn the_same_plan_gives_the_same_report_and_cells_are_measured_once() {
+    let plan = Plan {
+        figures: vec![Figure::Fig4, Figure::Sizes],
+        profile_name: "h200".to_owned(),
+        profile: Profile::builtin("h200").unwrap(),
+        contenders: vec![FIFO],
+        seeds: 1,
+    };
+    let report = run(&plan, &|_| {}).unwrap();
+    assert_eq!(report.cells.len(), 5, "ten 13,312² products are in both figures");
+    let json = |report| serde_json::to_string(report).unwrap();
+    assert_eq!(json(&report), json(&run(&plan, &|_| {}).unwrap()));
+    assert!(report.to_text().contains("13,312² × 10"), "{}", report.to_text());
+}
