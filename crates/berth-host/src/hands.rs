@@ -4,10 +4,25 @@
 //! harm: freezing what is frozen, continuing what runs, unlocking what is not locked are no errors. A process or container
 //! that is gone is no error either where the step would have set it free.
 
+pub mod bench;
+#[cfg(any(test, feature = "fakes"))]
+pub mod fake;
+mod gate;
+mod host;
+mod pause;
+mod signal;
+
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use berth_model::hold::Step;
 use berth_model::{ContainerId, StepFailure, TenantKey};
+
+pub use gate::Gate;
+pub use host::HostHands;
+pub use pause::PauseError;
 
 /// Whom a step is done to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use berth_model::ProcKey;
 pub use dir::{CgroupDir, Motion, State, Version};
 pub use error::{FreezerError, Refusal};
 pub use locate::Hierarchies;
+use patience::Patience;
 
 use crate::procs::read;
 
@@ -94,8 +95,19 @@ impl Freezer {
         Ok(())
     }
 
+    /// Waits until somebody else's freeze of `dir` is complete; `false` if nobody froze it, or not in time.
+    pub(crate) fn is_soon_frozen(&self, dir: &CgroupDir) -> Result<bool, FreezerError> {
+        let patience = Patience::new(self.within);
+        loop {
+            let state = dir.state()?;
+            if state.motion == Motion::Frozen || !state.own || !patience.rest() {
+                return Ok(state.own && state.motion == Motion::Frozen);
+            }
+        }
+    }
+
     /// Notes that a freeze of `dir` is about to be ours, unless it is somebody else's already.
-    fn claim(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
+    pub(crate) fn claim(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
         let (inode, state) = (dir.inode()?, dir.state()?);
         let mut met = self.met();
         let is_ours = met.get(dir.path()).is_some_and(|met| met.inode == inode && met.whose == Whose::Ours);
@@ -108,12 +120,12 @@ impl Freezer {
     }
 
     /// What is not known was frozen by an earlier daemon, which wrote it down.
-    fn may_thaw(&self, dir: &CgroupDir) -> bool {
+    pub(crate) fn may_thaw(&self, dir: &CgroupDir) -> bool {
         let met = self.met().get(dir.path()).copied();
         met.is_none_or(|met| met.whose == Whose::Ours && dir.inode().ok() == Some(met.inode))
     }
 
-    fn forget(&self, dir: &CgroupDir) {
+    pub(crate) fn forget(&self, dir: &CgroupDir) {
         self.met().remove(dir.path());
     }
 

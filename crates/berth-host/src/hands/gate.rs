@@ -1,0 +1,42 @@
+//! What a hold needs of the probes: stopping a process at its next launch, and word that it goes on.
+
+use std::fmt;
+
+use berth_model::{ProcKey, StepFailure};
+
+use crate::probes::{ProbeError, Probes};
+
+/// Steps on one process, each to be repeated without harm. They block for milliseconds.
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// From now on the process stops at its next launch.
+    fn gate(&self, process: ProcKey) -> Result<(), StepFailure>;
+    /// It launches freely. No error if it is gone.
+    fn ungate(&self, process: ProcKey) -> Result<(), StepFailure>;
+    /// It is about to be continued.
+    fn continued(&self, process: ProcKey);
+}
+
+impl Gate for Probes {
+    fn gate(&self, process: ProcKey) -> Result<(), StepFailure> {
+        Probes::gate(self, process).map_err(failure)
+    }
+
+    fn ungate(&self, process: ProcKey) -> Result<(), StepFailure> {
+        match Probes::ungate(self, process) {
+            // What is gone, or was stopped with the probes themselves, launches freely.
+            Err(ProbeError::Gone { .. } | ProbeError::NoDriver { .. } | ProbeError::Stopped) => Ok(()),
+            ungated => ungated.map_err(failure),
+        }
+    }
+
+    fn continued(&self, process: ProcKey) {
+        Probes::continued(self, process);
+    }
+}
+
+fn failure(error: ProbeError) -> StepFailure {
+    // The driver may yet be loaded, a mapping yet be readable.
+    let is_passing =
+        matches!(error, ProbeError::NoDriver { .. } | ProbeError::Unattached { .. } | ProbeError::Rule { .. });
+    StepFailure { message: error.to_string(), is_passing }
+}

@@ -1,0 +1,123 @@
+//! The host's own means, put together: freezer, engine, signals, driver, probes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use berth_model::hold::{Freezer as By, Step};
+use berth_model::{ContainerId, ProcKey, StepFailure};
+
+use super::gate::Gate;
+use super::signal::continue_process;
+use super::{Hands, Subject, pause};
+use crate::docker::Pauser;
+use crate::driver::DriverSteps;
+use crate::freezer::{CgroupDir, Freezer, FreezerError};
+
+/// Performs steps on this host. What is missing here fails by name; what it would have set free is free without it.
+#[derive(Debug)]
+pub struct HostHands {
+    proc_root: PathBuf,
+    freezer: Arc<Freezer>,
+    pauser: Option<Pauser>,
+    driver: Option<Arc<dyn DriverSteps>>,
+    gate: Option<Arc<dyn Gate>>,
+}
+
+impl HostHands {
+    pub fn new(proc_root: &Path, freezer: Arc<Freezer>) -> HostHands {
+        HostHands { proc_root: proc_root.to_owned(), freezer, pauser: None, driver: None, gate: None }
+    }
+
+    pub fn with_docker(self, pauser: Pauser) -> HostHands {
+        HostHands { pauser: Some(pauser), ..self }
+    }
+
+    pub fn with_driver(self, driver: Arc<dyn DriverSteps>) -> HostHands {
+        HostHands { driver: Some(driver), ..self }
+    }
+
+    pub fn with_gate(self, gate: Arc<dyn Gate>) -> HostHands {
+        HostHands { gate: Some(gate), ..self }
+    }
+
+    fn freeze(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
+        let dir = self.dir(subject)?.ok_or_else(|| missing(format!("{} has no cgroup of its own", subject.tenant)))?;
+        match by {
+            By::Cgroup => self.freezer.freeze(&dir).map_err(failure),
+            By::Docker => {
+                let (pauser, id) = self.engine(subject)?;
+                Ok(pause::pause(pauser, &self.freezer, id, &dir)?)
+            }
+        }
+    }
+
+    fn thaw(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
+        let dir = match self.dir(subject) {
+            Err(failed) if by == By::Cgroup => return Err(failed),
+            dir => dir.ok().flatten(),
+        };
+        match (by, self.engine(subject)) {
+            (By::Docker, Ok((pauser, id))) => Ok(pause::unpause(pauser, &self.freezer, id, dir.as_ref())?),
+            // Without the engine that froze it, the tenant is still to run.
+            _ => dir.map_or(Ok(()), |dir| self.freezer.thaw(&dir).map_err(failure)),
+        }
+    }
+
+    /// `None` if the tenant has none, or had one that is gone.
+    fn dir(&self, subject: &Subject) -> Result<Option<CgroupDir>, StepFailure> {
+        let Some(path) = &subject.cgroup else { return Ok(None) };
+        match self.freezer.open(path) {
+            Err(error) if error.is_gone() => Ok(None),
+            dir => dir.map(Some).map_err(failure),
+        }
+    }
+
+    fn engine<'a>(&'a self, subject: &'a Subject) -> Result<(&'a Pauser, &'a ContainerId), StepFailure> {
+        let no_engine = || missing(format!("cannot pause {}: no Docker Engine is used", subject.tenant));
+        let no_container = || missing(format!("cannot pause {}: it is no container of Docker", subject.tenant));
+        let pauser = self.pauser.as_ref().ok_or_else(no_engine)?;
+        Ok((pauser, subject.container.as_ref().ok_or_else(no_container)?))
+    }
+
+    fn resume(&self, process: ProcKey) -> Result<(), StepFailure> {
+        if let Some(gate) = &self.gate {
+            gate.continued(process);
+        }
+        let continued = continue_process(&self.proc_root, process);
+        continued.map_err(|error| StepFailure { message: error.to_string(), is_passing: false })
+    }
+
+    fn driver(&self, attempt: &str, process: ProcKey) -> Result<&dyn DriverSteps, StepFailure> {
+        let missing = || missing(format!("cannot {attempt} process {}: no CUDA driver is used", process.pid));
+        self.driver.as_deref().ok_or_else(missing)
+    }
+}
+
+impl Hands for HostHands {
+    fn perform(&self, subject: &Subject, step: Step) -> Result<(), StepFailure> {
+        match (step, &self.gate) {
+            (Step::Freeze(by), _) => self.freeze(subject, by),
+            (Step::Thaw(by), _) => self.thaw(subject, by),
+            (Step::Continue(process), _) => self.resume(process),
+            (Step::Lock(process), _) => self.driver("lock", process)?.lock(process),
+            (Step::Unlock(process), _) => self.driver("unlock", process)?.unlock(process),
+            (Step::Checkpoint(process), _) => self.driver("park", process)?.checkpoint(process),
+            (Step::Restore(process), _) => self.driver("restore", process)?.restore(process),
+            (Step::Gate(process), Some(gate)) => gate.gate(process),
+            (Step::Ungate(process), Some(gate)) => gate.ungate(process),
+            (Step::Gate(process), None) => {
+                Err(missing(format!("cannot stop process {} at its launches: no probes are used", process.pid)))
+            }
+            // Probes end with the daemon that had them.
+            (Step::Ungate(_), None) => Ok(()),
+        }
+    }
+}
+
+fn missing(message: String) -> StepFailure {
+    StepFailure { message, is_passing: false }
+}
+
+fn failure(error: FreezerError) -> StepFailure {
+    StepFailure { is_passing: error.is_passing(), message: error.to_string() }
+}
