@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use berth_model::hold::Means;
 use berth_model::{Mono, TenantKey};
-use berth_policy::{Action, Activity, Policy};
+use berth_policy::{Action, Activity, Decision, Policy};
 use berth_sim::scenario::{Command, Manager, Passage, Sight};
 use berth_sim::{Engine, GpuView};
+use serde::Serialize;
 
 use super::costs::{Costs, PUBLISHED_TURN};
 use tenant::Tenant;
@@ -68,7 +69,17 @@ pub struct Arena {
     next_look: Option<u64>,
     commands: Vec<Command>,
     is_unasked: bool,
-    pub decisions: u32,
+    pub decisions: Vec<Told>,
+}
+
+/// One decision as a person reads it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// Seconds of virtual time.
+    pub at: f64,
+    pub tenant: String,
+    pub action: Action,
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +130,7 @@ impl Arena {
             next_look,
             commands: Vec::new(),
             is_unasked: false,
-            decisions: 0,
+            decisions: Vec::new(),
         }
     }
 
@@ -183,15 +194,11 @@ impl Arena {
         self.is_unasked = false;
         let verdict = self.policy.decide(&self.view(), Mono(now));
         self.again_at = verdict.again_at.map(|at| at.0.max(now + ns(LEAST_PAUSE)));
-        for decision in verdict.decisions {
-            self.decisions += 1;
-            let want = match decision.action {
-                Action::Hold(means) => Some(means),
-                Action::Release => None,
-            };
-            if let Some(tenant) = self.tenant(&decision.tenant) {
-                tenant.want(want, now);
-            }
+        for Decision { tenant, action, reason } in verdict.decisions {
+            let Some(tenant) = self.tenant(&tenant) else { continue };
+            tenant.want(wanted(action), now);
+            let told = Told { at: now as f64 / 1e9, tenant: tenant.name.clone(), action, reason: reason.to_string() };
+            self.decisions.push(told);
         }
     }
 
@@ -256,6 +263,13 @@ impl Manager for Arena {
             }
         }
         std::mem::take(&mut self.commands)
+    }
+}
+
+fn wanted(action: Action) -> Option<Means> {
+    match action {
+        Action::Hold(means) => Some(means),
+        Action::Release => None,
     }
 }
 

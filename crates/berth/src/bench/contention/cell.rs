@@ -10,7 +10,7 @@ use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
 
-use super::arena::{Arena, Terms};
+use super::arena::{Arena, Terms, Told};
 use super::costs::{Costs, PUBLISHED_TURN};
 use super::estimate::Estimate;
 use super::workload::{Workload, draw};
@@ -83,6 +83,7 @@ pub struct Sample {
     pub spent: Seconds,
     /// Each tenant's input to output.
     pub each: Vec<f64>,
+    pub decisions: Vec<Told>,
 }
 
 /// Where the time went; what each means is told at [`berth_sim::scenario::Spent`].
@@ -114,6 +115,8 @@ pub struct Column {
     pub spent: Seconds,
     /// Of the first seed.
     pub each: Vec<f64>,
+    /// Of the first seed.
+    pub decisions: Vec<Told>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -149,11 +152,11 @@ impl Case {
         };
         let programs = self.workload.programs(self.tenants, seed);
         let scenario = Scenario { programs, order, sharing, seed };
-        let Way::Managed(contender) = way else { return Ok(Sample::of(&scenario.run(profile)?, 0)) };
+        let Way::Managed(contender) = way else { return Ok(Sample::of(&scenario.run(profile)?, 0, Vec::new())) };
         let owners: Vec<String> = (0..self.tenants).map(|index| format!("user-{index}")).collect();
         let mut arena = Arena::new((contender.policy)(), (contender.terms)(seed), &owners);
         let report = scenario.run_managed(profile, &mut arena)?;
-        Ok(Sample::of(&report, arena.holds()))
+        Ok(Sample::of(&report, arena.holds(), arena.decisions))
     }
 
     /// Every way with every seed.
@@ -171,7 +174,7 @@ impl Case {
 }
 
 impl Sample {
-    fn of(report: &Report, holds: u32) -> Sample {
+    fn of(report: &Report, holds: u32, decisions: Vec<Told>) -> Sample {
         let seconds = |phase| report.mean_ns(phase) / NS;
         let spans: Vec<(f64, f64)> = report.runs.iter().filter_map(input_to_output).collect();
         let first = spans.iter().map(|(begin, _)| *begin).fold(f64::INFINITY, f64::min);
@@ -186,6 +189,7 @@ impl Sample {
             holds: f64::from(holds),
             spent: Seconds::of(&report.spent),
             each: spans.iter().map(|(begin, end)| end - begin).collect(),
+            decisions,
         }
     }
 }
@@ -240,6 +244,7 @@ impl Column {
                 end: mean(|sample| sample.spent.end)?,
             },
             each: samples.first()?.each.clone(),
+            decisions: samples.first()?.decisions.clone(),
         })
     }
 }
