@@ -7,6 +7,7 @@
 
 mod describe;
 mod log;
+mod manage;
 mod once;
 mod sampler;
 mod sources;
@@ -21,10 +22,11 @@ use std::time::Duration;
 
 use berth_host::clock;
 use berth_host::procs::ProcsError;
-use berth_model::{Change, Event, Monitor, Settings, Snapshot};
+use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
 
 pub use describe::describe;
 use log::log_change;
+use manage::Manager;
 pub use once::sample_once;
 use sources::{Sources, ask_names};
 use steady::Steady;
@@ -32,6 +34,8 @@ use table::TaskTable;
 
 /// How long the loop waits for events before it shows that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a daemon that stops tries to set everybody free.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 /// Events taken in before the result is published: bounds how stale a snapshot can get in a storm.
 const BATCH: usize = 256;
 
@@ -58,6 +62,8 @@ pub enum StartError {
     Processes(#[source] ProcsError),
     #[error("{name} is required by the settings but missing: {reason}")]
     Required { name: &'static str, reason: String },
+    #[error("cannot keep a journal of holds")]
+    Journal(#[source] berth_store::JournalError),
     #[error("cannot create the task table")]
     Table(#[source] berth_proto::table::TableError),
     #[error("cannot start a thread")]
@@ -78,9 +84,15 @@ impl Engine {
             Publish::SnapshotsOnly => None,
         };
         let sources = Sources::start(settings, &event_tx)?;
+        let manager = match what {
+            Publish::WithTable => manage::manager(settings, sources.probes(), &event_tx, clock::now())?,
+            Publish::SnapshotsOnly => None,
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let looper = Loop {
             monitor: Monitor::new(settings.monitor.clone()),
+            manager,
+            turn_at: None,
             sources,
             table,
             event_rx,
@@ -120,6 +132,10 @@ type PublishFn = Box<dyn FnMut(Arc<Snapshot>, &[Change]) + Send>;
 
 struct Loop {
     monitor: Monitor,
+    /// Before the sources: whoever is held is set free while there still are probes.
+    manager: Option<Manager>,
+    /// When the manager wants to be asked again though nothing has happened.
+    turn_at: Option<Mono>,
     sources: Sources,
     table: Option<TaskTable>,
     event_rx: Receiver<Event>,
@@ -131,7 +147,8 @@ struct Loop {
 impl Loop {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let first = match self.event_rx.recv_timeout(HEARTBEAT) {
+            let wait = self.turn_at.map_or(HEARTBEAT, |at| at.since(clock::now()).min(HEARTBEAT));
+            let first = match self.event_rx.recv_timeout(wait) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -139,22 +156,56 @@ impl Loop {
             let mut changes = Vec::new();
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
+                if let Some(manager) = &mut self.manager {
+                    manager.note(&event, clock::now());
+                }
                 changes.extend(self.monitor.apply(event));
             }
-            self.after(&changes);
+            self.after(changes);
         }
+        self.release_all();
     }
 
     /// What follows from a batch of events: questions to sources, the next look, and what everybody sees.
-    fn after(&mut self, changes: &[Change]) {
+    fn after(&mut self, mut changes: Vec<Change>) {
         ask_names(&mut self.monitor, |id| self.sources.describe(id));
         let now = self.steady.date(clock::anchor());
         self.sources.look(self.monitor.wish(now.mono));
+        let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
+        self.manage(&mut snapshot, &mut changes, &now);
         changes.iter().for_each(log_change);
-        let snapshot = Arc::new(Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) });
+        let snapshot = Arc::new(snapshot);
         if let Some(table) = &mut self.table {
             table.publish(&snapshot, &now);
         }
-        (self.publish)(snapshot, changes);
+        (self.publish)(snapshot, &changes);
+    }
+
+    /// Lets the policy decide upon what is known now, and shows what came of it.
+    fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
+        let Some(manager) = &mut self.manager else { return };
+        for change in changes.iter() {
+            if let Change::TaskEnded { tenant, at, .. } = change {
+                manager.task_ended(tenant, *at);
+            }
+        }
+        let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
+        self.turn_at = outcome.again_at;
+        changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
+        manager.show(snapshot, now);
+    }
+
+    /// Nobody stays held by a daemon that stops. What cannot be undone in time is on record, for the guard.
+    fn release_all(&mut self) {
+        let Some(manager) = &mut self.manager else { return };
+        let started = clock::now();
+        manager.release_all(started);
+        while manager.holds_any() && clock::now().since(started) < RELEASE_WITHIN {
+            manager.carry_out(&self.steady.date(clock::anchor()));
+            if let Ok(event) = self.event_rx.recv_timeout(Duration::from_millis(100)) {
+                manager.note(&event, clock::now());
+            }
+        }
+        manager.carry_out(&self.steady.date(clock::anchor()));
     }
 }

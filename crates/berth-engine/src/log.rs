@@ -23,6 +23,15 @@ pub(crate) fn log_change(change: &Change) {
         Change::MomentSeen { tenant, name, process, moment, .. } => {
             debug!(change = kind, %tenant, name, pid = process.pid, moment = moment.as_str(), "a probe saw a moment");
         }
+        Change::TenantHeld { tenant, name, means, by_uid, reason, .. } => {
+            info!(change = kind, %tenant, name, means = means.as_str(), by_uid, reason, "a tenant is held");
+        }
+        Change::TenantReleased { tenant, name, by_uid, reason, .. } => {
+            info!(change = kind, %tenant, name, by_uid, reason, "a tenant is released");
+        }
+        Change::HoldFailed { tenant, name, message, .. } => {
+            warn!(change = kind, %tenant, name, message, "a hold or a release failed");
+        }
         Change::GpuLost { gpu, reason } => warn!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
         Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
         Change::SourceChanged { source, status } => {

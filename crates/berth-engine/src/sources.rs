@@ -1,6 +1,7 @@
 //! The sources of events: opened by the settings, each missing without harm to the others.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use berth_host::connector::Connector;
@@ -19,7 +20,7 @@ use crate::sampler::Sampler;
 /// All sources of a running loop. Fields end in this order: probes first, so that nothing is probed that nobody hears.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    probes: Option<Probes>,
+    probes: Option<Arc<Probes>>,
     _connector: Option<Connector>,
     sampler: Sampler,
     docker: Option<DockerSource>,
@@ -48,7 +49,12 @@ impl Sources {
         let docker = start_docker(settings, event_tx)?;
         let sampler = Sampler::start(settings.nvml.library.clone(), registry, event_tx.clone());
         let sampler = sampler.map_err(StartError::Thread)?;
-        Ok(Self { probes, _connector: connector, sampler, docker })
+        Ok(Self { probes: probes.map(Arc::new), _connector: connector, sampler, docker })
+    }
+
+    /// For those who hold tenants at their calls.
+    pub fn probes(&self) -> Option<Arc<Probes>> {
+        self.probes.clone()
     }
 
     /// Asks the engine about a container; `false` if its queue is full. Without an engine nothing is asked.
@@ -62,7 +68,7 @@ impl Sources {
 
     /// What the probes count; `None` without probes.
     pub fn probe_counters(&self) -> Option<ProbeCounters> {
-        self.probes.as_ref().map(Probes::counters)
+        self.probes.as_ref().map(|probes| probes.counters())
     }
 
     /// Some events concern other sources: a process found on a GPU may use a library the probes do not know yet.

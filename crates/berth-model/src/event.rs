@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::hold::Step;
+use crate::hold::{Means, Step};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
@@ -235,12 +235,62 @@ pub enum SourceStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    TaskStarted { task: TaskId, tenant: TenantKey, name: String, at: Mono, evidence: Evidence },
-    TaskEnded { task: TaskId, tenant: TenantKey, name: String, at: Mono, nanos: u64 },
-    MomentSeen { tenant: TenantKey, name: String, process: ProcKey, moment: Moment, at: Mono },
-    GpuLost { gpu: GpuIndex, reason: String },
-    GpuBack { gpu: GpuIndex },
-    SourceChanged { source: Source, status: SourceStatus },
+    TaskStarted {
+        task: TaskId,
+        tenant: TenantKey,
+        name: String,
+        at: Mono,
+        evidence: Evidence,
+    },
+    TaskEnded {
+        task: TaskId,
+        tenant: TenantKey,
+        name: String,
+        at: Mono,
+        nanos: u64,
+    },
+    MomentSeen {
+        tenant: TenantKey,
+        name: String,
+        process: ProcKey,
+        moment: Moment,
+        at: Mono,
+    },
+    /// A tenant is kept off the GPUs now, confirmed; `by_uid` is the user who decided, none for a policy.
+    TenantHeld {
+        tenant: TenantKey,
+        name: String,
+        means: Means,
+        by_uid: Option<u32>,
+        reason: String,
+        at: Mono,
+    },
+    /// Nothing keeps it off any more.
+    TenantReleased {
+        tenant: TenantKey,
+        name: String,
+        by_uid: Option<u32>,
+        reason: String,
+        at: Mono,
+    },
+    /// What was wanted of a tenant did not come about. A hold is then undone; a release goes on being tried.
+    HoldFailed {
+        tenant: TenantKey,
+        name: String,
+        message: String,
+        at: Mono,
+    },
+    GpuLost {
+        gpu: GpuIndex,
+        reason: String,
+    },
+    GpuBack {
+        gpu: GpuIndex,
+    },
+    SourceChanged {
+        source: Source,
+        status: SourceStatus,
+    },
 }
 
 impl Source {
@@ -304,6 +354,9 @@ impl Change {
             Change::TaskStarted { .. } => "task_started",
             Change::TaskEnded { .. } => "task_ended",
             Change::MomentSeen { .. } => "moment_seen",
+            Change::TenantHeld { .. } => "tenant_held",
+            Change::TenantReleased { .. } => "tenant_released",
+            Change::HoldFailed { .. } => "hold_failed",
             Change::GpuLost { .. } => "gpu_lost",
             Change::GpuBack { .. } => "gpu_back",
             Change::SourceChanged { .. } => "source_changed",
@@ -344,7 +397,23 @@ mod tests {
         let changes = [
             Change::TaskStarted { task, tenant: tenant.clone(), name: name.clone(), at, evidence: Evidence::Look },
             Change::TaskEnded { task, tenant: tenant.clone(), name: name.clone(), at, nanos: 1 },
-            Change::MomentSeen { tenant, name, process, moment: Moment::FirstLaunch, at },
+            Change::MomentSeen { tenant: tenant.clone(), name: name.clone(), process, moment: Moment::FirstLaunch, at },
+            Change::TenantHeld {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                means: Means::Gate,
+                by_uid: None,
+                reason: "`b` computes".into(),
+                at,
+            },
+            Change::TenantReleased {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                by_uid: Some(0),
+                reason: "its turn".into(),
+                at,
+            },
+            Change::HoldFailed { tenant, name, message: "no".into(), at },
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },
             Change::SourceChanged { source: Source::Nvml, status: SourceStatus::Up },

@@ -139,6 +139,7 @@ mod tests {
             task_started_at: None,
             task_seconds: None,
             task_start_evidence: None,
+            hold: None,
         };
         let json = serde_json::to_value(&row).unwrap();
         for field in FIELDS {

@@ -20,6 +20,7 @@ pub struct Settings {
     pub probes: Probes,
     pub processes: Processes,
     pub monitor: Monitor,
+    pub hold: Hold,
     pub table: Table,
     pub api: Api,
     pub log: Log,
@@ -88,6 +89,26 @@ pub struct Monitor {
     pub ended_tasks: usize,
 }
 
+/// Keeping tenants off a GPU while others use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hold {
+    /// Who decides: `off` holds nobody, `fifo` lets tenants that would contend compute one after the other, `paper` pauses
+    /// newcomers at first sight, as published.
+    #[serde(deserialize_with = "choice")]
+    pub policy: PolicyName,
+    /// Directory of the journal of holds, by which they are undone if the daemon dies.
+    pub journal: PathBuf,
+    /// Where cgroups are mounted: the unified hierarchy, or the directory that holds `freezer`.
+    pub cgroup_root: PathBuf,
+    /// How long a freeze may take before it is undone and counts as failed.
+    pub freeze_within: Span,
+    /// How long to wait for the driver to lock a process, which it does when the process's work is done.
+    pub lock_within: Span,
+    /// The CUDA driver library by which processes are locked and parked.
+    pub driver: PathBuf,
+}
+
 /// The task table in shared memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -133,6 +154,14 @@ pub enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    Off,
+    Fifo,
+    Paper,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     Text,
     Json,
@@ -174,6 +203,19 @@ impl Default for Monitor {
             idle_after: Span::from_millis(2_000),
             utilisation_interval: Span::from_millis(1_000),
             ended_tasks: 256,
+        }
+    }
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self {
+            policy: PolicyName::Off,
+            journal: "/run/berth/holds".into(),
+            cgroup_root: "/sys/fs/cgroup".into(),
+            freeze_within: Span::from_millis(1_000),
+            lock_within: Span::from_millis(5_000),
+            driver: "libcuda.so.1".into(),
         }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Evidence, ProcessKind, Source, SourceStatus};
+use crate::hold::Means;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 
@@ -84,6 +85,40 @@ pub struct TaskRow {
     pub task_seconds: Option<f64>,
     /// How well the start is known.
     pub task_start_evidence: Option<Evidence>,
+    /// What berth does to it; `None` while it is free and no person has decided about it.
+    pub hold: Option<HoldRow>,
+}
+
+/// How a tenant is kept off the GPU, or about to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HoldRow {
+    pub stage: HoldStage,
+    /// `None` when it is being released.
+    pub means: Option<Means>,
+    /// The user who decided; `None` for a policy.
+    pub by_uid: Option<u32>,
+    pub reason: String,
+    pub since: Timestamp,
+    /// Time it was kept off in this task, up to now.
+    pub held_seconds: f64,
+    /// Its place in line from 1, where it waits for its turn.
+    pub place: Option<u32>,
+    /// For whom it waits, as people call it.
+    pub behind: Option<String>,
+    /// When its turn is expected, where enough is known to say.
+    pub expected_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HoldStage {
+    /// It runs, by a person's word: policies leave it alone.
+    Exempt,
+    /// It runs, and will be stopped at its next launch.
+    Gated,
+    Held,
+    /// On its way to being held or released.
+    Moving,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

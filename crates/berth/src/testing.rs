@@ -37,6 +37,7 @@ pub fn row(name: &str) -> TaskRow {
         task_started_at: Some(at(-247)),
         task_seconds: Some(247.0),
         task_start_evidence: Some(Evidence::Probe),
+        hold: None,
     }
 }
 
@@ -86,6 +87,7 @@ pub fn busy() -> Snapshot {
         task_id: Some(TaskId(2)),
         task_seconds: Some(7_500.0),
         task_start_evidence: Some(Evidence::Look),
+        hold: None,
         ..row("notebook-of-somebody-with-a-long-name-and-a-habit-of-describing-everything")
     };
     let user = TaskRow {
@@ -120,6 +122,7 @@ pub fn busy() -> Snapshot {
         task_started_at: None,
         task_seconds: None,
         task_start_evidence: None,
+        hold: None,
         ..row("/team-a/job")
     };
     let mut gpus = vec![gpu(0, 21_900, 62), gpu(1, 3_518, 17)];

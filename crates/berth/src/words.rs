@@ -51,6 +51,11 @@ pub fn change(change: &Change) -> String {
         Change::MomentSeen { name, process, moment: what, .. } => {
             format!("{name}: process {} {}", process.pid, moment(*what))
         }
+        Change::TenantHeld { name, means, reason, .. } => {
+            format!("{name}: held by {}, because {reason}", means.as_str())
+        }
+        Change::TenantReleased { name, reason, .. } => format!("{name}: released, because {reason}"),
+        Change::HoldFailed { name, message, .. } => format!("{name}: could not be held or released: {message}"),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
         Change::SourceChanged { source: which, status } => match status {

@@ -49,6 +49,7 @@ fn row() -> TaskRow {
         task_started_at: Some(at(0)),
         task_seconds: Some(12.5),
         task_start_evidence: Some(Evidence::Probe),
+        hold: None,
     }
 }
 
@@ -81,6 +82,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         state: TaskState::Idle,
         task_seconds: None,
         task_start_evidence: None,
+        hold: None,
         ..row()
     };
     let opening = TaskRow { gpu_index: None, gpu_uuid: None, state: TaskState::Opening, ..user.clone() };

@@ -33,6 +33,18 @@ pub enum Means {
     Park,
 }
 
+impl Means {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Means::Freeze => "freeze",
+            Means::Lock => "lock",
+            Means::Gate => "gate",
+            Means::Park => "park",
+        }
+    }
+}
+
 /// Who freezes a whole tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

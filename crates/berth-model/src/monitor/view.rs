@@ -11,7 +11,7 @@ use crate::snapshot::{GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
 
 impl Monitor {
-    /// The host at `now`, which is the anchor's own instant. Counts of the probes are theirs to add.
+    /// The host at `now`, which is the anchor's own instant. Counts of the probes and holds are others' to add.
     pub fn snapshot(&mut self, now: &Anchor) -> Snapshot {
         let ended = self.ended_views.of(&self.ended, now);
         Snapshot {
@@ -27,6 +27,11 @@ impl Monitor {
             counters: self.counters,
             probes: None,
         }
+    }
+
+    /// What a tenant's container is labelled with; `None` if it is no container, or the engine has not told.
+    pub fn labels_of(&self, tenant: &TenantKey) -> Option<&BTreeMap<String, String>> {
+        self.container_of(tenant).map(|facts| &facts.labels)
     }
 
     pub(super) fn tenants_on(&self, gpu: GpuIndex) -> BTreeSet<&TenantKey> {
@@ -129,6 +134,7 @@ impl Monitor {
             task_started_at: task.map(|task| now.wall_at(task.started)),
             task_seconds: task.map(|task| now.mono.since(task.started).as_secs_f64()),
             task_start_evidence: task.map(|task| task.evidence),
+            hold: None,
         }
     }
 

@@ -87,7 +87,12 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         Change::MomentSeen { tenant, moment, at, .. } => (tenant, What::Moment(moment), at),
         Change::TaskStarted { tenant, at, .. } => (tenant, What::TaskStarted, at),
         Change::TaskEnded { tenant, at, .. } => (tenant, What::TaskEnded, at),
-        Change::GpuLost { .. } | Change::GpuBack { .. } | Change::SourceChanged { .. } => return None,
+        Change::TenantHeld { .. }
+        | Change::TenantReleased { .. }
+        | Change::HoldFailed { .. }
+        | Change::GpuLost { .. }
+        | Change::GpuBack { .. }
+        | Change::SourceChanged { .. } => return None,
     };
     Some(Report { tenant, what, at, heard })
 }

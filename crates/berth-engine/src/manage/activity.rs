@@ -1,0 +1,139 @@
+//! What each process does on the GPU, from its moments: the evidence policies decide by.
+//!
+//! Pure: events in, [`Activity`] out. It says what the last event said, no more: a process that launched computes until a call
+//! that waits for the GPU has returned, it stands at a call, or its context is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_model::hold::Step;
+use berth_model::{Event, GpuReading, HaltedCall, Moment, Mono, ProcKey, TenantKey};
+use berth_policy::Activity;
+
+#[derive(Debug, Default)]
+pub(super) struct Activities {
+    processes: BTreeMap<ProcKey, Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    tenant: TenantKey,
+    /// `None` until it does something on a GPU.
+    activity: Option<Activity>,
+    /// When it opened the device, or was found on a GPU.
+    came: Option<Mono>,
+}
+
+impl Activities {
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Process(facts) => {
+                let tenant = facts.tenant.clone();
+                self.processes.entry(facts.process).or_insert(Process { tenant, activity: None, came: None });
+            }
+            Event::Moment { process, moment, at } => self.moment(*process, *moment, *at),
+            Event::Halted { process, call, at } => self.set(*process, halted(*call, *at), *at),
+            Event::Launched { process, at } => self.set(*process, Activity::Computing { since: *at }, *at),
+            Event::Drained { process, at } => self.set(*process, Activity::Quiet { since: *at }, *at),
+            Event::Step { tenant, step, outcome: Ok(()), at } => self.step(tenant, *step, *at),
+            Event::ProcessExited { process, .. } => {
+                self.processes.remove(process);
+            }
+            Event::Sample(sample) => {
+                for gpu in &sample.gpus {
+                    let GpuReading::Ok { processes: Ok(listed), .. } = &gpu.reading else { continue };
+                    listed.iter().for_each(|seen| self.found(seen.process, sample.at));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn tenant_of(&self, process: ProcKey) -> Option<&TenantKey> {
+        self.processes.get(&process).map(|known| &known.tenant)
+    }
+
+    /// The tenant's processes that use a GPU.
+    pub fn processes_of(&self, tenant: &TenantKey) -> BTreeSet<ProcKey> {
+        self.of(tenant).map(|(key, _)| *key).collect()
+    }
+
+    /// When the first of the tenant's processes came to a GPU; `None` if none has.
+    pub fn came(&self, tenant: &TenantKey) -> Option<Mono> {
+        self.of(tenant).filter_map(|(_, process)| process.came).min()
+    }
+
+    /// What the tenant does: what the busiest of its processes does. One that stands at a call keeps the others waiting.
+    pub fn activity_of(&self, tenant: &TenantKey) -> Option<Activity> {
+        self.of(tenant).filter_map(|(_, process)| process.activity).max_by_key(|activity| rank(*activity))
+    }
+
+    fn of(&self, tenant: &TenantKey) -> impl Iterator<Item = (&ProcKey, &Process)> {
+        self.processes.iter().filter(move |(_, process)| process.came.is_some() && process.tenant.is(tenant))
+    }
+
+    fn moment(&mut self, process: ProcKey, moment: Moment, at: Mono) {
+        match moment {
+            Moment::DeviceOpen | Moment::ContextReady | Moment::FirstAllocation => {
+                let Some(known) = self.processes.get_mut(&process) else { return };
+                known.came.get_or_insert(at);
+                known.activity.get_or_insert(Activity::Loading);
+            }
+            // Told of a launch the gate has stopped too, whichever comes first.
+            Moment::FirstLaunch if self.stands(process) => {}
+            Moment::FirstLaunch => self.set(process, Activity::Computing { since: at }, at),
+            Moment::ContextGone => self.set(process, Activity::Quiet { since: at }, at),
+        }
+    }
+
+    /// Found by a look, without a probe to tell what it does.
+    fn found(&mut self, process: ProcKey, at: Mono) {
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        known.came.get_or_insert(at);
+        known.activity.get_or_insert(Activity::Unseen);
+    }
+
+    /// Thawed after a stop: the launch it stood at is submitted now.
+    fn step(&mut self, tenant: &TenantKey, step: Step, at: Mono) {
+        if !matches!(step, Step::Thaw(_)) {
+            return;
+        }
+        for process in self.processes.values_mut().filter(|process| process.tenant.is(tenant)) {
+            match process.activity {
+                Some(Activity::AtLaunch { .. }) => process.activity = Some(Activity::Computing { since: at }),
+                Some(Activity::AtAllocation { .. }) => process.activity = Some(Activity::Loading),
+                _ => {}
+            }
+        }
+    }
+
+    fn set(&mut self, process: ProcKey, activity: Activity, at: Mono) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.came.get_or_insert(at);
+            known.activity = Some(activity);
+        }
+    }
+
+    fn stands(&self, process: ProcKey) -> bool {
+        let activity = self.processes.get(&process).and_then(|known| known.activity);
+        matches!(activity, Some(Activity::AtLaunch { .. }))
+    }
+}
+
+fn halted(call: HaltedCall, at: Mono) -> Activity {
+    match call {
+        HaltedCall::Launch => Activity::AtLaunch { since: at },
+        HaltedCall::Allocation { bytes } => Activity::AtAllocation { since: at, bytes },
+    }
+}
+
+/// Which of several processes speaks for the tenant.
+fn rank(activity: Activity) -> u8 {
+    match activity {
+        Activity::Quiet { .. } => 0,
+        Activity::Loading => 1,
+        Activity::Unseen => 2,
+        Activity::Computing { .. } => 3,
+        Activity::AtLaunch { .. } => 4,
+        Activity::AtAllocation { .. } => 5,
+    }
+}

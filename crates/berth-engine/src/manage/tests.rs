@@ -1,0 +1,191 @@
+//! The manager with a real keeper, journal and policy, and hands that only write down what they are asked to do.
+
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use berth_host::hands::{Hands, Subject};
+use berth_model::hold::{Grip, Step};
+use berth_model::{
+    Bytes, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor, ProcessFacts,
+    ProcessKind, Sample, settings,
+};
+use berth_policy::fifo::Fifo;
+use berth_policy::settings::FifoSettings;
+use berth_store::{Kept, Role};
+use jiff::Timestamp;
+
+use super::*;
+
+const GPU: GpuIndex = GpuIndex(0);
+const MS: u64 = 1_000_000;
+
+#[derive(Debug, Default)]
+struct NotingHands {
+    steps: Mutex<Vec<(TenantKey, Step)>>,
+}
+
+impl Hands for NotingHands {
+    fn perform(&self, subject: &Subject, step: Step) -> Result<(), StepFailure> {
+        self.steps.lock().unwrap().push((subject.tenant.clone(), step));
+        Ok(())
+    }
+}
+
+/// Everybody has a cgroup and can be gated.
+struct OpenGround;
+
+impl Ground for OpenGround {
+    fn place(&self, _: &BTreeSet<ProcKey>) -> Place {
+        Place { cgroup: Some("/sys/fs/cgroup/freezer/test".into()), has_terminal: false }
+    }
+
+    fn offered(&self, _: &Place) -> BTreeSet<Means> {
+        BTreeSet::from([Means::Gate, Means::Freeze])
+    }
+
+    fn watch_drains(&self, _: ProcKey, _: bool) {}
+
+    fn verified(&self, kept: &Kept) -> Grip {
+        kept.entry.grip.clone()
+    }
+}
+
+struct Host {
+    manager: Manager,
+    monitor: Monitor,
+    hands: Arc<NotingHands>,
+    event_rx: Receiver<Event>,
+    now: u64,
+    _dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&dir.path().join("holds"), Role::Daemon, Duration::ZERO, "/proc".as_ref());
+        let (journal, found) = journal.unwrap();
+        let (event_tx, event_rx) = mpsc::channel();
+        let hands = Arc::new(NotingHands::default());
+        let policy = Box::new(Fifo::new(FifoSettings::default()));
+        let parts = Parts { policy, hands: hands.clone(), journal, ground: Box::new(OpenGround), event_tx };
+        let manager = Manager::new(parts, found, Mono(0));
+        let monitor = Monitor::new(settings::Monitor::default());
+        let mut host = Host { manager, monitor, hands, event_rx, now: 1_000 * MS, _dir: dir };
+        let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());
+        let gpu = GpuInfo { index: GPU, uuid, name, memory_total: Some(Bytes(24 << 30)), mig: None };
+        host.tell(Event::Gpus(vec![gpu]));
+        host
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.manager.note(&event, Mono(self.now));
+        self.monitor.apply(event);
+    }
+
+    /// A turn of the loop, and whatever its steps bring with them, until nothing more happens.
+    fn settle(&mut self) {
+        loop {
+            let now = Anchor { mono: Mono(self.now), wall: Timestamp::from_second(1_000).unwrap() };
+            let snapshot = self.monitor.snapshot(&now);
+            self.manager.turn(&snapshot, &|_| None, &now);
+            match self.event_rx.recv_timeout(Duration::from_millis(200)) {
+                Ok(event) => self.tell(event),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn arrives(&mut self, pid: u32) {
+        let process = key(pid);
+        self.tell(Event::Process(ProcessFacts {
+            process,
+            tenant: tenant(pid),
+            uid: Some(pid),
+            user: None,
+            command: "product".into(),
+            started: None,
+        }));
+        for moment in [Moment::DeviceOpen, Moment::ContextReady, Moment::FirstAllocation] {
+            self.tell(Event::Moment { process, moment, at: Mono(self.now) });
+        }
+    }
+
+    /// A look that finds these processes.
+    fn look(&mut self, pids: &[u32]) {
+        let processes = pids.iter().map(|pid| GpuProcess {
+            process: key(*pid),
+            kind: ProcessKind::Compute,
+            memory: Some(Bytes(1 << 30)),
+            core: None,
+        });
+        let reading =
+            GpuReading::Ok { memory_used: Some(Bytes(2 << 30)), core: None, processes: Ok(processes.collect()) };
+        let gpus = vec![GpuSample { index: GPU, reading }];
+        self.tell(Event::Sample(Sample { at: Mono(self.now), gpus, ..Sample::default() }));
+    }
+
+    fn steps(&self) -> Vec<(TenantKey, Step)> {
+        std::mem::take(&mut self.hands.steps.lock().unwrap())
+    }
+}
+
+fn key(pid: u32) -> ProcKey {
+    ProcKey { pid, start_ticks: 1 }
+}
+
+fn tenant(pid: u32) -> TenantKey {
+    TenantKey::Cgroup { path: format!("/t{pid}") }
+}
+
+#[test]
+fn a_newcomer_waits_at_its_launch_until_the_one_that_computes_is_done() {
+    let mut host = Host::new();
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.look(&[1]);
+    host.settle();
+    assert_eq!(host.steps(), [], "alone, it is left alone");
+
+    host.now += 500 * MS;
+    host.arrives(2);
+    host.look(&[1, 2]);
+    host.settle();
+    assert_eq!(host.steps(), [(tenant(2), Step::Gate(key(2)))]);
+
+    host.now += 100 * MS;
+    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    assert_eq!(host.steps(), [(tenant(2), Step::Freeze(Freezer::Cgroup)), (tenant(2), Step::Continue(key(2)))]);
+    assert!(host.manager.holds_any() && !host.manager.journal.is_empty());
+
+    host.now += 1_000 * MS;
+    host.tell(Event::Drained { process: key(1), at: Mono(host.now) });
+    host.settle();
+    let steps = host.steps();
+    assert!(steps.contains(&(tenant(2), Step::Thaw(Freezer::Cgroup))), "{steps:?}");
+}
+
+#[test]
+fn everybody_is_free_and_off_the_record_after_a_stop() {
+    let mut host = Host::new();
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.arrives(2);
+    host.look(&[1, 2]);
+    host.settle();
+    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    assert!(host.manager.holds_any());
+    host.manager.release_all(Mono(host.now));
+    while host.manager.holds_any() {
+        let now = Anchor { mono: Mono(host.now), wall: Timestamp::from_second(1_000).unwrap() };
+        host.manager.carry_out(&now);
+        let event = host.event_rx.recv_timeout(Duration::from_secs(5)).expect("the step ends");
+        host.tell(event);
+    }
+    let now = Anchor { mono: Mono(host.now), wall: Timestamp::from_second(1_000).unwrap() };
+    host.manager.carry_out(&now);
+    assert!(host.manager.journal.is_empty());
+    assert_eq!(host.steps().last(), Some(&(tenant(2), Step::Thaw(Freezer::Cgroup))));
+}
