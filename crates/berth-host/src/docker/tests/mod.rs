@@ -321,12 +321,14 @@ fn a_real_engine_s_container_is_followed_through_its_life() {
     told.up();
     let pid = std::process::id();
     let container = RealContainer { host, name: format!("berth-host-test-{pid}") };
-    let run = ["run", "-d", "--network", "none", "--label", "berth.owner=ann", "--name", &container.name, &image];
-    let created = id(&container.docker(&[&run[..], &["sleep", "600"]].concat()));
+    let run = ["run", "-d", "--network", "none", "--label", "berth.owner=ann", "--name", &container.name];
+    let check = ["--health-cmd", "true", "--health-interval", "1500ms"];
+    let created = id(&container.docker(&[&run[..], &check[..], &[&image, "sleep", "600"]].concat()));
     let facts = of(&told, &created);
     assert_eq!((facts.name.as_str(), facts.owner.as_deref()), (container.name.as_str(), Some("ann")));
     assert_eq!(facts.image, image);
     assert!(facts.started_at.is_some());
+    assert_eq!(facts.health_interval, Some(Duration::from_millis(1_500)));
 
     assert!(docker.describe(created.clone()));
     assert_eq!(of(&told, &created), facts);
@@ -335,9 +337,23 @@ fn a_real_engine_s_container_is_followed_through_its_life() {
     container.docker(&["rename", &container.name, &renamed]);
     assert_eq!(of(&told, &created).name, renamed);
 
-    container.docker(&["kill", &renamed]);
-    container.docker(&["rm", &renamed]);
+    for (action, paused) in [("pause", true), ("unpause", false), ("pause", true), ("restart", false), ("pause", true)]
+    {
+        container.docker(&[action, &renamed]);
+        assert_eq!(next_pause(&told, &created), paused, "{action}");
+    }
+    container.docker(&["rm", "-f", &renamed]);
+    assert!(!next_pause(&told, &created), "removed while paused");
     while told.next() != (Event::ContainerGone { id: created.clone() }) {}
+}
+
+fn next_pause(told: &Told, id: &ContainerId) -> bool {
+    loop {
+        match told.next() {
+            Event::Paused { id: changed, paused, .. } if changed == *id => return paused,
+            _ => {}
+        }
+    }
 }
 
 /// Other tests may use the engine too: their containers are passed over.

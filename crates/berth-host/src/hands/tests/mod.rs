@@ -2,6 +2,7 @@
 
 mod engine;
 mod real_engine;
+mod unified_engine;
 
 use std::path::Path;
 use std::process::{Child, Command};

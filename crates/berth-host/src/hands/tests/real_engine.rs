@@ -176,6 +176,19 @@ fn a_renamed_container_is_released_by_its_id() {
     assert_eq!(container.shown(".State.Status"), "running");
 }
 
+/// Frozen where the engine does not look, the command would hang and hold up all later ones.
+#[test]
+fn a_command_in_a_frozen_container_is_refused_at_once() {
+    let Some(container) = Container::run("a_command_in_a_frozen_container_is_refused_at_once") else { return };
+    let subject = container.subject();
+    for by in [By::Cgroup, By::Docker] {
+        container.hold(&subject, by);
+        assert!(!container.try_docker(&["exec", &container.name, "true"]).status.success());
+        container.release(&subject, by);
+        container.docker(&["exec", &container.name, "true"]);
+    }
+}
+
 /// Its processes are not all in the cgroup of the first: they are frozen with it all the same.
 #[test]
 fn cgroups_inside_a_container_are_frozen_with_it() {
