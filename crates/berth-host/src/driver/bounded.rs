@@ -138,20 +138,18 @@ impl<T> Slot<T> {
     }
 
     fn wait(&self, limit: Duration) -> Option<T> {
-        let deadline = Instant::now() + limit;
+        let begin = Instant::now();
         let mut slot = lock(&self.answer);
         loop {
-            match std::mem::replace(&mut *slot, Answer::Awaited) {
-                Answer::Given(answer) => return Some(answer),
-                _ if Instant::now() >= deadline => {
-                    *slot = Answer::Abandoned;
-                    return None;
-                }
-                _ => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    slot = self.told.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0;
-                }
+            if let Answer::Given(answer) = std::mem::replace(&mut *slot, Answer::Awaited) {
+                return Some(answer);
             }
+            let left = limit.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                *slot = Answer::Abandoned;
+                return None;
+            }
+            slot = self.told.wait_timeout(slot, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

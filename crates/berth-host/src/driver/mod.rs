@@ -9,9 +9,9 @@
 //! ```
 //!
 //! What the driver does not do, this module does:
-//! - *Who is meant.* The driver takes pids; a process is pinned by a pidfd for the time of a call ([`target`]).
+//! - *Who is meant.* The driver takes pids; a process is pinned by a pidfd for the time of a call (`target`).
 //! - *Coming back.* Calls hang where a thread of the process stands still, or where it shares memory with a locked one.
-//!   Who is stopped or frozen is refused before the call; every call has a deadline ([`bounded`]). A lock that comes true
+//!   Who is stopped or frozen is refused before the call; every call has a deadline (`bounded`). A lock that comes true
 //!   after its deadline is undone; memory that was still moving arrives, and the step can be repeated then.
 //! - *Whose lock it is.* A process that somebody else locked is left alone, and not unlocked either.
 //!
@@ -141,7 +141,7 @@ impl Driver {
         let answer = self.act(
             "lock",
             &target,
-            timeout + self.shared.options.grace,
+            timeout.saturating_add(self.shared.options.grace),
             move |api, pid| api.lock(pid, milliseconds(timeout)),
             // Nobody knows of it any more.
             |api, pid, answer| {
@@ -187,9 +187,9 @@ impl Driver {
 
     /// Locks all or none of a tenant's processes, one after the other, within `timeout` for all of them.
     pub fn lock_all(&self, processes: &[ProcKey], timeout: Duration) -> Result<(), DriverError> {
-        let deadline = Instant::now() + timeout;
+        let begin = Instant::now();
         for (count, process) in processes.iter().enumerate() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(begin.elapsed());
             if let Err(error) = self.lock(*process, left) {
                 self.unlock_all(&processes[..count]);
                 return Err(error);
@@ -351,7 +351,7 @@ impl Driver {
                 late(&*late_api, target_pid, answer);
             }
         };
-        let waited = limit + for_init;
+        let waited = limit.saturating_add(for_init);
         match shared.callers.call(pid, waited, call, late) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(code)) => Err(DriverError::Init { library: shared.library.clone(), code: self.named(code) }),

@@ -11,7 +11,9 @@ use berth_model::Bytes;
 
 use super::host::Tenant;
 use super::{LONG, SOON};
+use crate::driver::api::Api;
 use crate::driver::measure::{lock_times, park_times};
+use crate::driver::sys::Cuda;
 use crate::driver::{Driver, DriverError, Options, ParkOptions, Parking, State};
 use crate::nvml::{GpuProbe, NvmlProbe, RawReading};
 
@@ -41,9 +43,11 @@ fn a_real_driver_locks_and_parks_as_the_simulated_one_does() {
 
     let mut busy = Tenant::start(Path::new(LIBCUDA), "matmul:19456");
     busy.until(Moment::FirstLaunch);
+    let bare = Cuda::open(Path::new(LIBCUDA)).unwrap();
+    let answer = bare.lock(busy.key().pid.cast_signed(), 50);
+    eprintln!("a lock that runs out of time answers {:?} ({answer})", bare.name(answer));
     let refused = driver.lock(busy.key(), SOON).unwrap_err();
-    eprintln!("lock that ran out of time: {refused:?}");
-    assert!(matches!(refused, DriverError::TimedOut { .. }));
+    assert!(matches!(refused, DriverError::TimedOut { .. }), "{refused}");
     assert_eq!(driver.state(busy.key()).unwrap(), State::Running);
     let begin = Instant::now();
     driver.lock(busy.key(), Duration::from_secs(60)).unwrap();
