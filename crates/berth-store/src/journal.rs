@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_model::TenantKey;
+use berth_model::{ProcKey, TenantKey};
 
 use crate::lock::{self, Holder, Lock, Role};
 use crate::place::{Place, PlaceError};
@@ -76,24 +76,41 @@ pub fn read(path: &Path, proc_root: &Path) -> Result<Found, JournalError> {
 }
 
 impl Journal {
-    /// Takes the journal, and returns what is in it. A guard that is at work is given `patience` to make room.
+    /// Takes the journal, and returns what is in it. A holder that dies or makes room is waited for until `patience` is over;
+    /// one that lives and keeps it is not.
     pub fn open(
         path: &Path,
         role: Role,
         patience: Duration,
         proc_root: &Path,
     ) -> Result<(Journal, Found), JournalError> {
+        Journal::take(path, role, None, patience, proc_root)
+    }
+
+    /// Takes the journal of a daemon that is known to be dying: it may look alive until the kernel has closed its files.
+    pub fn take_over(
+        path: &Path,
+        daemon: ProcKey,
+        patience: Duration,
+        proc_root: &Path,
+    ) -> Result<(Journal, Found), JournalError> {
+        Journal::take(path, Role::Guard, Some(daemon), patience, proc_root)
+    }
+
+    fn take(
+        path: &Path,
+        role: Role,
+        dying: Option<ProcKey>,
+        patience: Duration,
+        proc_root: &Path,
+    ) -> Result<(Journal, Found), JournalError> {
         let place = Place::make(path)?;
         let failed = |source| JournalError::Lock { path: path.to_owned(), source };
-        let lock = Lock::take(&place, Holder::own(role, proc_root), patience, proc_root).map_err(failed)?;
+        let lock = Lock::take(&place, Holder::own(role, proc_root), dying, patience, proc_root).map_err(failed)?;
         let Some(lock) = lock else {
             let holder = lock::holder(&place).map_err(failed)?;
             return Err(JournalError::InUse { path: path.to_owned(), holder });
         };
-        Journal::with_lock(place, lock, proc_root)
-    }
-
-    pub(crate) fn with_lock(place: Place, lock: Lock, proc_root: &Path) -> Result<(Journal, Found), JournalError> {
         let boot = boot(proc_root)?;
         let Look { found, files, spent } = look(&place, &boot)?;
         let journal = Journal { place, boot, files: Mutex::new(files), _lock: lock };

@@ -15,7 +15,6 @@ mod lock;
 mod mend;
 mod place;
 mod record;
-mod watch;
 
 #[cfg(test)]
 mod testing;
@@ -31,7 +30,6 @@ pub use journal::{Found, Journal, JournalError, Unusable, read};
 pub use lock::{Holder, Role};
 pub use place::PlaceError;
 pub use record::Kept;
-pub use watch::Watch;
 
 /// One tenant that is held, or about to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

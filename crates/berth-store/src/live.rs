@@ -29,7 +29,8 @@ pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
 }
 
 impl Kept {
-    /// What of the grip can still be true: of processes that live, and of a cgroup that is the one that was recorded.
+    /// What of the grip may be true now that whoever wrote it is gone: of processes that live, and of a cgroup that is the
+    /// one that was recorded. See [`Grip::after_crash`].
     pub fn verified(&self, proc_root: &Path) -> Grip {
         let is_there = |process: &ProcKey| start_ticks(proc_root, process.pid) == Some(process.start_ticks);
         let mut grip = self.entry.grip.clone();
@@ -37,7 +38,7 @@ impl Kept {
             set.retain(|process| is_there(process));
         }
         grip.frozen = grip.frozen.filter(|freezer| *freezer == Freezer::Docker || self.has_its_cgroup());
-        grip
+        grip.after_crash()
     }
 
     /// The cgroup is there, and not another made at the same path.
@@ -70,6 +71,12 @@ mod tests {
         let grip = Grip { stopped: [own(), later].into(), locked: [later].into(), ..Grip::default() };
         let left = kept(grip, Path::new("/nowhere")).verified(Path::new("/proc"));
         assert_eq!(left, Grip { stopped: [own()].into(), ..Grip::default() });
+    }
+
+    #[test]
+    fn what_was_gated_may_have_been_stopped_since() {
+        let kept = kept(Grip { gated: [own()].into(), ..Grip::default() }, Path::new("/nowhere"));
+        assert!(kept.verified(Path::new("/proc")).stopped.contains(&own()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use berth_model::ProcKey;
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -42,13 +43,21 @@ pub struct Holder {
 pub struct Lock(OwnedFd);
 
 impl Lock {
-    /// `Ok(None)`: someone else has it. A guard is given until `patience` to make room, a daemon is not asked to.
-    pub fn take(place: &Place, own: Holder, patience: Duration, proc_root: &Path) -> io::Result<Option<Lock>> {
+    /// `Ok(None)`: someone else has it. A guard is given until `patience` to make room, a daemon is not asked to, unless it
+    /// is known to be dying.
+    pub fn take(
+        place: &Place,
+        own: Holder,
+        dying: Option<ProcKey>,
+        patience: Duration,
+        proc_root: &Path,
+    ) -> io::Result<Option<Lock>> {
         let deadline = Instant::now() + patience;
         let file = place.lock_file(LOCK)?;
         let mut waiting = None;
         while !try_lock(&file)? {
-            let is_kept = holder_in(&file)?.is_some_and(|holder| holder.keeps(proc_root));
+            let holder = holder_in(&file)?.filter(|holder| Some(holder.process()) != dying);
+            let is_kept = holder.is_some_and(|holder| holder.keeps(proc_root));
             if is_kept || Instant::now() >= deadline {
                 return Ok(None);
             }
@@ -56,18 +65,6 @@ impl Lock {
             std::thread::sleep(POLL);
         }
         Lock(file).sign(own).map(Some)
-    }
-
-    /// Waits for whoever has it to end, without a bound.
-    pub fn wait(place: &Place, own: Holder) -> io::Result<Lock> {
-        let file = place.lock_file(LOCK)?;
-        loop {
-            match flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Lock(file).sign(own),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 
     fn sign(self, own: Holder) -> io::Result<Lock> {
@@ -112,6 +109,10 @@ impl Holder {
     pub fn own(role: Role, proc_root: &Path) -> Holder {
         let pid = std::process::id();
         Holder { role, pid, start_ticks: live::start_ticks(proc_root, pid).unwrap_or(0) }
+    }
+
+    pub fn process(&self) -> ProcKey {
+        ProcKey { pid: self.pid, start_ticks: self.start_ticks }
     }
 
     /// It will not make room. What a holder before it signed counts only while that one lives.

@@ -300,6 +300,11 @@ impl Holding {
         None
     }
 
+    /// What is on record may not be what is known now.
+    pub fn write_anew(&mut self) {
+        self.is_unwritten = true;
+    }
+
     /// What to write down, if it is not written yet; `Some(None)`: nothing is to be kept.
     pub fn unwritten(&mut self) -> Option<Option<Note>> {
         std::mem::take(&mut self.is_unwritten).then(|| self.note())

@@ -154,12 +154,14 @@ impl Keeper {
         }
     }
 
-    /// What an earlier daemon left behind, to be carried on or, with [`Want::Free`], undone.
+    /// What an earlier daemon left behind, to be carried on or, with [`Want::Free`], undone. With an empty grip its note is
+    /// removed.
     pub fn adopt(&mut self, tenant: &TenantKey, note: Note, can_freeze: bool, at: Mono) {
         let holding = self.holding(tenant, at);
         holding.can_freeze = can_freeze;
         holding.set_grip(note.grip, at);
         holding.wish(note.want, note.by, note.reason, note.since);
+        holding.write_anew();
     }
 
     pub fn exited(&mut self, process: ProcKey, at: Mono) {

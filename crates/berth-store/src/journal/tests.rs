@@ -8,7 +8,6 @@ use berth_model::hold::Grip;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Watch;
 use crate::testing::{any_entry, entry};
 
 const PROC: &str = "/proc";
@@ -68,22 +67,39 @@ fn a_second_daemon_is_refused_and_told_who_has_the_journal() {
 }
 
 #[test]
+fn a_guard_waits_for_its_dying_daemon_and_leaves_another_daemon_its_journal() {
+    let host = Host::new();
+    let (journal, _) = host.open();
+    journal.write(&entry("/a")).unwrap();
+    let own = Holder::own(Role::Daemon, Path::new(PROC)).process();
+    let other = ProcKey { start_ticks: own.start_ticks + 1, ..own };
+    let patience = Duration::from_secs(30);
+    let refused = Journal::take_over(&host.path(), other, patience, Path::new(PROC)).unwrap_err();
+    assert!(matches!(refused, JournalError::InUse { .. }), "{refused}");
+    let guard = std::thread::spawn({
+        let path = host.path();
+        move || Journal::take_over(&path, own, patience, Path::new(PROC)).unwrap().1.entries.len()
+    });
+    while !journal.is_awaited() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(journal);
+    assert_eq!(guard.join().unwrap(), 1);
+}
+
+#[test]
 fn a_guard_takes_over_when_the_daemon_ends_and_makes_room_for_the_next() {
     let host = Host::new();
     let (journal, _) = host.open();
     journal.write(&entry("/a")).unwrap();
-    let watch = Watch::new(&host.path(), Path::new(PROC)).unwrap();
-    let guard = std::thread::spawn(|| {
-        let (journal, found) = watch.wait().unwrap();
+    drop(journal);
+    let (journal, found) = Journal::open(&host.path(), Role::Guard, AT_ONCE, Path::new(PROC)).unwrap();
+    let guard = std::thread::spawn(move || {
         while !journal.is_awaited() {
             std::thread::sleep(Duration::from_millis(1));
         }
         found.entries.len()
     });
-    drop(journal);
-    while lock::holder(&Place::open(&host.path()).unwrap()).unwrap().is_none_or(|holder| holder.role != Role::Guard) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
     let (_, found) = Journal::open(&host.path(), Role::Daemon, Duration::from_secs(30), Path::new(PROC)).unwrap();
     assert_eq!((guard.join().unwrap(), found.entries.len()), (1, 1));
 }

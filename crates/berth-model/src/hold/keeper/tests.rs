@@ -222,3 +222,14 @@ fn what_an_earlier_daemon_left_is_undone() {
     assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Thaw(Freezer::Docker), Step::Unlock(process(3))]);
     assert_eq!(keeper.view(&tenant(), Mono(2)), None, "forgotten when undone");
 }
+
+#[test]
+fn of_what_an_earlier_daemon_left_and_is_over_only_the_note_is_removed() {
+    let mut keeper = Keeper::default();
+    let reason = String::new();
+    let note = Note { grip: Grip::default(), want: Want::Gated, by: By::Policy, reason, since: Mono(0) };
+    keeper.adopt(&tenant(), Note { want: Want::Free, ..note }, true, Mono(1));
+    let turn = keeper.turn(Mono(1));
+    assert_eq!((turn.notes, turn.orders), (vec![(tenant(), None)], vec![]));
+    assert_eq!(keeper.view(&tenant(), Mono(1)), None);
+}
