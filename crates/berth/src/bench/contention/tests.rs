@@ -10,7 +10,7 @@ use berth_sim::Profile;
 use super::arena::{Sources, Terms};
 use super::cell::{Case, Contender, Sample, Way};
 use super::costs::Costs;
-use super::workload::Workload;
+use super::workload::{Workload, draw};
 
 /// Holds nobody.
 #[derive(Debug)]
@@ -164,4 +164,42 @@ fn by_the_list_alone_calls_are_unseen() {
     let way = Way::Managed(Contender { name: "checks", policy: || Box::new(Checks), terms });
     let case = Case { workload: Workload::Product(8_192), tenants: 3 };
     assert_same(&case.run(way, &rtx3090(), 1).unwrap(), &case.run(Way::Unmanaged, &rtx3090(), 1).unwrap());
+}
+
+/// Holds and releases at random by all means, and lets everybody go after a while.
+#[derive(Debug)]
+struct Chaos;
+
+impl Policy for Chaos {
+    fn name(&self) -> &'static str {
+        "chaos"
+    }
+
+    fn decide(&mut self, view: &View, now: Mono) -> Verdict {
+        let is_over = now.0 > 20_000_000_000;
+        let actions = [Means::Gate, Means::Freeze, Means::Lock].map(Action::Hold);
+        let decisions = view.tenants.iter().zip(0..).filter_map(|(tenant, index)| {
+            let action = match draw(now.0, index, 8) {
+                _ if is_over => Action::Release,
+                dice @ 0..3 => actions[usize::try_from(dice).unwrap()],
+                3..5 => Action::Release,
+                _ => return None,
+            };
+            Some(Decision { tenant: tenant.key.clone(), action, reason: Reason::NoContention })
+        });
+        Verdict { decisions: decisions.collect(), again_at: Some(Mono(now.0 + 30_000_000)), ..Verdict::default() }
+    }
+}
+
+#[test]
+fn whatever_is_decided_nobody_is_lost_and_no_work_is() {
+    for terms in [free_terms, (|_| Terms::full()) as fn(u64) -> Terms, |_| Terms::without_probes()] {
+        let way = Way::Managed(Contender { name: "chaos", policy: || Box::new(Chaos), terms });
+        for (case, seed) in cases().into_iter().flat_map(|case| (1..6).map(move |seed| (case, seed))) {
+            let chaos = case.run(way, &rtx3090(), seed).unwrap();
+            let free = case.run(Way::Unmanaged, &rtx3090(), seed).unwrap();
+            assert!((chaos.spent.computing - free.spent.computing).abs() < 1e-3, "{case:?}, seed {seed}: {chaos:?}");
+            assert!(chaos.total >= free.spent.computing, "{case:?}, seed {seed}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ impl Arena {
             self.seen.iter().flat_map(|gpu| &gpu.processes).map(|process| process.pid).collect();
         for tenant in &mut self.tenants {
             if !listed.contains(&tenant.process.pid) {
-                tenant.arrived = None;
+                tenant.leave(now);
             } else if tenant.arrived.is_none() {
                 tenant.arrived = Some(now);
                 tenant.activity = Activity::Unseen;

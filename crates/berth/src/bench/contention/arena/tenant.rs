@@ -96,8 +96,14 @@ impl Tenant {
                     self.activity = Activity::Quiet { since: Mono(since) };
                 }
             }
-            News::Gone => self.arrived = None,
+            News::Gone => self.leave(now),
         }
+    }
+
+    /// It is on no GPU any more; whatever holds it has no reason to.
+    pub(super) fn leave(&mut self, now: u64) {
+        self.arrived = None;
+        self.want(None, now);
     }
 
     pub(super) fn want(&mut self, want: Option<Means>, now: u64) {
