@@ -1,6 +1,7 @@
 //! `berth bench`: measurements of berth itself.
 
 mod contention;
+mod live;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 
 use crate::bench::detect::{self, Part, Plan};
-use crate::bench::tenant;
+use crate::bench::{contender, tenant};
 use crate::cli::Global;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
@@ -19,7 +20,8 @@ const EXAMPLES: &str = "\
 Examples:
   berth bench detect               on the simulated GPU, in containers if Docker runs
   berth bench detect --gpu real    on this host's GPU
-  berth bench contention           the published figures, in virtual time";
+  berth bench contention           the published figures, in virtual time
+  berth bench live                 a policy at work on real processes";
 
 const DETECT_EXAMPLES: &str = "\
 Examples:
@@ -42,6 +44,9 @@ pub struct Args {
 enum What {
     Detect(Box<Detect>),
     Contention(contention::Args),
+    Live(Box<live::Args>),
+    #[command(hide = true)]
+    Contender(contender::Args),
     #[command(hide = true)]
     Tenant(tenant::Args),
 }
@@ -92,6 +97,8 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
         What::Contention(args) => contention::run(args)?,
+        What::Live(args) => live::run(args, global)?,
+        What::Contender(args) => contender::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
