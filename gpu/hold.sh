@@ -12,7 +12,7 @@ rounds=${1:-3}
 [ $# -gt 0 ] || set -- 10x13312 20x8192 20x5120
 # shellcheck disable=SC2206 # a list of words
 policies=(${BERTH_POLICIES:-fifo})
-options=(--gpu real --ground docker --rounds "$rounds" --save "$out/live.json")
+options=(--gpu real --ground docker --rounds "$rounds" --save "$out/live.json" --logs "$out/logs")
 for cell in "$@"; do options+=(--cell "$cell"); done
 for policy in "${policies[@]}"; do options+=(--policy "$policy"); done
 berth --set "docker.socket=${DOCKER_HOST#unix://}" bench live "${options[@]}"

@@ -4,7 +4,7 @@
 //! with nobody managing, once under each policy, in turn, so that whatever drifts on the host drifts for all. Each run
 //! is compared with the unmanaged one of its round.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -26,7 +26,9 @@ pub struct Plan {
     pub rounds: u32,
     pub gpu: GpuChoice,
     pub ground: GroundChoice,
-    pub docker_socket: std::path::PathBuf,
+    pub docker_socket: PathBuf,
+    /// Where to keep what daemons and tenants wrote.
+    pub logs: Option<PathBuf>,
 }
 
 /// This many tenants, each with a product of this size.
@@ -94,7 +96,11 @@ fn measure(
         let name = contenders[which].map_or("unmanaged".to_owned(), |policy| format!("{policy:?}").to_lowercase());
         let daemon = contenders[which].map(|policy| daemon(stage, policy)).transpose()?;
         let run = one_run(&out, &tenants, number, interrupt)?;
+        let was_managed = daemon.is_some();
         drop(daemon);
+        if let Some(dir) = plan.logs.as_ref().filter(|_| was_managed) {
+            keep(&stage.dir().join("daemon.log"), dir, &format!("{}x{}-{name}-{number}.log", cell.tenants, cell.size))?;
+        }
         say(&format!(
             "{} × {}², {name}: {:.3} s, mean {:.3} s",
             cell.tenants, cell.size, run.total_s, run.mean_completion_s
@@ -102,6 +108,9 @@ fn measure(
         runs[which].push(run);
     }
     for tenant in &tenants {
+        if let Some(dir) = &plan.logs {
+            keep(&tenant.lines.with_extension("load"), dir, &format!("{}.jsonl", tenant.name()))?;
+        }
         stage.end(tenant)?;
     }
     for number in 0..per_cell {
@@ -109,6 +118,13 @@ fn measure(
     }
     let unmanaged = runs[0].clone();
     Ok(contenders.into_iter().zip(runs).map(|(policy, runs)| row(cell, policy, runs, &unmanaged)).collect())
+}
+
+fn keep(file: &Path, dir: &Path, name: &str) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    let name = name.replace('/', "_");
+    std::fs::copy(file, dir.join(&name)).with_context(|| format!("keeping {} as {name}", file.display()))?;
+    Ok(())
 }
 
 fn start(stage: &mut Stage, cell: Cell, runs: u32) -> anyhow::Result<Vec<Tenant>> {

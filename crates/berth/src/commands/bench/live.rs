@@ -49,6 +49,9 @@ pub struct Args {
     /// Also write the JSON to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Keep what daemons and tenants wrote in this directory
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -88,6 +91,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         },
         ground: args.ground,
         docker_socket: settings.docker.socket,
+        logs: args.logs.clone(),
     };
     let interrupt = Interrupt::listen()?;
     let rows = interrupt.outcome(live::run(&plan, &interrupt, &say))?;
