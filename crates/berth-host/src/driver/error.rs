@@ -33,7 +33,7 @@ pub enum DriverError {
     TimedOut { pid: u32, waited: Duration },
     #[error("the driver did not {verb} process {pid} within {waited:?}, and has not answered yet")]
     Stuck { verb: &'static str, pid: u32, waited: Duration },
-    #[error("cannot {verb} process {pid}: the driver has not answered an earlier call on it")]
+    #[error("cannot {verb} process {pid}: an earlier call on it, or somebody else's, is still under way")]
     Busy { verb: &'static str, pid: u32 },
     #[error("cannot {verb} process {pid}: no thread for it: {source}")]
     NoThread { verb: &'static str, pid: u32, source: io::Error },

@@ -176,8 +176,8 @@ impl Driver {
         match self.free("unlock", process, within, |api, pid| api.unlock(pid))? {
             None | Some((_, 0 | code::INVALID_VALUE)) => {}
             Some((target, code::ILLEGAL_STATE)) => match self.state_of(&target)? {
-                State::Running => {}
-                state => return Err(wrong_state("unlock", &target, state)),
+                State::Running => self.refuse_pending(&target)?,
+                state => return Err(wrong_state("unlock", State::Locked, &target, state)),
             },
             Some((target, other)) => return Err(self.refusal("unlock", &target, other)),
         }
@@ -221,7 +221,7 @@ impl Driver {
             _ if !target.is_alive() => Err(DriverError::Gone { pid: process.pid }),
             code::ILLEGAL_STATE => match self.state_of(&target)? {
                 State::Checkpointed => Ok(()),
-                state => Err(wrong_state("park", &target, state)),
+                state => Err(wrong_state("park", State::Locked, &target, state)),
             },
             other => Err(self.refusal("park", &target, other)),
         }
@@ -238,7 +238,7 @@ impl Driver {
             code::OUT_OF_MEMORY => Err(DriverError::NoRoom { pid: process.pid }),
             code::ILLEGAL_STATE => match self.state_of(&target)? {
                 State::Running | State::Locked => Ok(()),
-                state => Err(wrong_state("restore", &target, state)),
+                state => Err(wrong_state("restore", State::Checkpointed, &target, state)),
             },
             other => Err(self.refusal("restore", &target, other)),
         }
@@ -310,6 +310,21 @@ impl Driver {
             State::Failed => Err(DriverError::Broken { pid }),
             // Somebody was unlocking it just then.
             State::Running | State::Moving(_) => Err(DriverError::Busy { verb: "lock", pid }),
+        }
+    }
+
+    /// A process that is not locked may be so in a moment: a daemon that died while it waited for a lock leaves it to
+    /// come true. While one is under way the driver takes no other, so asking for one tells.
+    fn refuse_pending(&self, target: &Target) -> Result<(), DriverError> {
+        let lock_and_unlock = |api: &dyn Api, pid| match api.lock(pid, 1) {
+            0 => api.unlock(pid),
+            answer => answer,
+        };
+        let within = self.shared.options.answer_within;
+        match self.act("unlock", target, within, lock_and_unlock, |_, _, _| ())? {
+            code::ILLEGAL_STATE => Err(DriverError::Busy { verb: "unlock", pid: target.process.pid }),
+            // Granted, or refused for work of its own that goes on.
+            _ => Ok(()),
         }
     }
 
@@ -390,16 +405,18 @@ fn initialise(api: &dyn Api, is_initialised: &AtomicBool) -> Result<(), u32> {
     Ok(())
 }
 
-fn wrong_state(verb: &'static str, target: &Target, state: State) -> DriverError {
+/// Why the state refuses a call that goes on from `from`: being there already, another call must be under way.
+fn wrong_state(verb: &'static str, from: State, target: &Target, state: State) -> DriverError {
     let pid = target.process.pid;
-    let state = match state {
+    let told = match state {
         State::Failed => return DriverError::Broken { pid },
         State::Moving(_) => return DriverError::Busy { verb, pid },
+        _ if state == from => return DriverError::Busy { verb, pid },
         State::Running => "running, not locked",
         State::Locked => "locked",
         State::Checkpointed => "parked",
     };
-    DriverError::WrongState { verb, pid, state }
+    DriverError::WrongState { verb, pid, state: told }
 }
 
 /// As the driver's timeout, where 0 would wait for ever.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_model::{ProcKey, StepFailure};
 
-use super::{Driver, Parking};
+use super::{Driver, DriverError, Parking};
 
 /// Steps on one process, each to be repeated without harm. They block, for a millisecond or for as long as memory moves.
 pub trait DriverSteps: fmt::Debug + Send + Sync {
@@ -42,7 +42,14 @@ impl DriverSteps for DriverHands {
     }
 
     fn unlock(&self, process: ProcKey) -> Result<(), StepFailure> {
-        self.driver.unlock(process).map_err(StepFailure::from)
+        match self.driver.unlock(process) {
+            // A daemon that died while it parked leaves that to come true, after the restore found nothing to do.
+            Err(DriverError::WrongState { .. }) => {
+                self.restore(process)?;
+                self.driver.unlock(process).map_err(StepFailure::from)
+            }
+            outcome => outcome.map_err(StepFailure::from),
+        }
     }
 
     fn checkpoint(&self, process: ProcKey) -> Result<(), StepFailure> {

@@ -15,7 +15,7 @@ use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries};
 use tempfile::TempDir;
 
 use super::{LONG, key};
-use crate::driver::{Driver, Options, ParkOptions, Parking};
+use crate::driver::{Driver, DriverError, Options, ParkOptions, Parking};
 use crate::nvml::{GpuProbe, NvmlProbe, RawReading};
 use crate::testing::eventually;
 
@@ -87,7 +87,16 @@ impl SimHost {
 
     /// Computes for a second, and ends.
     pub fn computing(&self) -> Tenant {
-        let tenant = Tenant::start(&self.library("libcuda.so.1"), "matmul:1024");
+        self.product(1024)
+    }
+
+    /// Computes for four seconds, and ends.
+    pub fn computing_long(&self) -> Tenant {
+        self.product(1600)
+    }
+
+    fn product(&self, size: u32) -> Tenant {
+        let tenant = Tenant::start(&self.library("libcuda.so.1"), &format!("matmul:{size}"));
         tenant.until(Moment::FirstLaunch);
         tenant
     }
@@ -97,6 +106,11 @@ impl SimHost {
         let tenant = Tenant::start(&self.library("libcuda.so.1"), "light:64");
         tenant.until(Moment::KernelDone);
         tenant
+    }
+
+    /// Asks for the lock of another process, then parks it if told to, and ends without undoing anything.
+    pub fn rival(&self, verb: &str, process: ProcKey) -> Rival {
+        Rival(spawn(&self.library("libcuda.so.1"), &format!("{verb}:{}", process.pid)))
     }
 
     fn library(&self, name: &str) -> PathBuf {
@@ -120,14 +134,7 @@ pub struct Tenant {
 impl Tenant {
     /// It has its memory when this returns. `order` is a mode and its amount.
     pub fn start(libcuda: &Path, order: &str) -> Tenant {
-        // By the running image, not by path: a build beside this run may have replaced the file.
-        let mut child = Command::new("/proc/self/exe")
-            .args(["--exact", "driver::tests::host::tenant_process", "--nocapture", "--test-threads=1"])
-            .env(ORDER, format!("{order}:{}", libcuda.display()))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = spawn(libcuda, order);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (line_tx, line_rx) = mpsc::channel();
         std::thread::spawn(move || {
@@ -173,7 +180,34 @@ impl Drop for Tenant {
     }
 }
 
-/// Tells a child of this test program to be a tenant: `MODE:AMOUNT:LIBCUDA`.
+/// Another daemon, which can be killed.
+pub struct Rival(Child);
+
+impl Rival {
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Rival {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawn(libcuda: &Path, order: &str) -> Child {
+    // By the running image, not by path: a build beside this run may have replaced the file.
+    Command::new("/proc/self/exe")
+        .args(["--exact", "driver::tests::host::tenant_process", "--nocapture", "--test-threads=1"])
+        .env(ORDER, format!("{order}:{}", libcuda.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Tells a child of this test program what to be: `MODE:AMOUNT:LIBCUDA`, or `VERB:PID:LIBCUDA` on another process.
 const ORDER: &str = "BERTH_TEST_DRIVER_TENANT";
 
 /// No test: what such a child runs.
@@ -182,6 +216,16 @@ fn tenant_process() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let mut parts = order.splitn(3, ':');
     let (mode, amount) = (parts.next().unwrap(), parts.next().unwrap());
+    if let "lock" | "park" = mode {
+        let driver = Driver::open(parts.next().unwrap().as_ref(), Options::default()).unwrap();
+        let process = key(amount.parse().unwrap());
+        // Whoever watches asks for locks too.
+        while matches!(driver.lock(process, LONG), Err(DriverError::Busy { .. })) {}
+        if mode == "park" {
+            driver.checkpoint(process, LONG).unwrap();
+        }
+        return;
+    }
     let mut options = match mode {
         "hold" => Load { alloc_bytes: amount.parse().unwrap(), hold: FOREVER, ..Load::new(Mode::Hold) },
         "light" => Load { size: amount.parse().unwrap(), ..Load::new(Mode::Light) },

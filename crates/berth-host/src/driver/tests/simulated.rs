@@ -13,7 +13,7 @@ use super::host::SimHost;
 use super::{LONG, SOON, Sleeper, key};
 use crate::clock;
 use crate::driver::measure::{lock_times, park_times};
-use crate::driver::{Driver, DriverError, Options, ParkError, State};
+use crate::driver::{Driver, DriverError, DriverHands, DriverSteps, Options, ParkError, State};
 use crate::nvml::{GpuProbe, Look, RawReading};
 use crate::testing::{eventually, skip};
 
@@ -182,6 +182,42 @@ fn a_newcomer_with_the_pid_is_not_taken_for_the_old_process() {
     assert_eq!(newcomer.0.id(), old.pid);
     assert!(matches!(driver.lock(old, LONG), Err(DriverError::Gone { .. })));
     assert!(matches!(driver.lock(newcomer.key(), LONG), Err(DriverError::NoContext { .. })));
+}
+
+#[test]
+fn a_lock_outlives_who_took_it_and_is_undone_by_whoever_comes_after() {
+    let host = SimHost::start();
+    let (before, after, tenant) = (host.driver(), host.driver(), host.idle(SMALL));
+    before.lock(tenant.key(), LONG).unwrap();
+    drop(before);
+    assert!(matches!(host.driver().lock(tenant.key(), LONG), Err(DriverError::LockedByOthers { .. })));
+    after.unlock(tenant.key()).unwrap();
+    assert_eq!(after.state(tenant.key()).unwrap(), State::Running);
+}
+
+#[test]
+fn a_lock_that_comes_true_after_its_daemon_died_is_undone() {
+    let host = SimHost::start();
+    let (driver, mut tenant) = (host.driver(), host.computing_long());
+    let mut daemon = host.rival("lock", tenant.key());
+    eventually("its lock is under way", || matches!(driver.unlock(tenant.key()), Err(DriverError::Busy { .. })));
+    daemon.kill();
+    eventually("the lock is undone", || driver.unlock(tenant.key()).is_ok());
+    assert_eq!(driver.state(tenant.key()).unwrap(), State::Running);
+    assert!(tenant.finish());
+}
+
+#[test]
+fn a_park_that_comes_true_after_its_daemon_died_is_undone() {
+    let host = SimHost::start();
+    let (driver, tenant) = (host.driver(), host.idle(SIXTY_PERCENT));
+    let mut daemon = host.rival("park", tenant.key());
+    eventually("it is locked", || driver.state(tenant.key()).unwrap() != State::Running);
+    daemon.kill();
+    let hands = DriverHands { driver: driver.clone(), parking: Some(host.parking()), lock_timeout: LONG };
+    eventually("it is back", || hands.restore(tenant.key()).is_ok());
+    eventually("it is unlocked", || hands.unlock(tenant.key()).is_ok());
+    assert_eq!(driver.state(tenant.key()).unwrap(), State::Running);
 }
 
 /// What NVML says: memory in use, and who is there.
