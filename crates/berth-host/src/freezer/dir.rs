@@ -70,8 +70,8 @@ impl CgroupDir {
 
     /// Tells this cgroup from a later one of the same name.
     pub(super) fn inode(&self) -> Result<u64, FreezerError> {
-        let metadata = fs::metadata(&self.path);
-        metadata.map(|metadata| metadata.ino()).map_err(|source| self.failure("look at", "", source))
+        let metadata = fs::metadata(self.path.join("cgroup.procs"));
+        metadata.map(|metadata| metadata.ino()).map_err(|source| self.failure("look at", "cgroup.procs", source))
     }
 
     pub fn state(&self) -> Result<State, FreezerError> {
@@ -104,7 +104,7 @@ impl CgroupDir {
     fn settle(&self, within: Duration) -> Result<(), FreezerError> {
         let patience = Patience::new(within);
         let mut asked = 0;
-        while self.state()?.motion != Motion::Frozen {
+        while !self.is_frozen()? {
             let times = patience.waited().as_nanos() / ASK_AGAIN_EVERY.as_nanos();
             if self.version == Version::V1 && times > asked {
                 asked = times;
@@ -146,28 +146,44 @@ impl CgroupDir {
             .map_err(|source| self.failure("write", file, source))
     }
 
-    fn state_v1(&self) -> Result<State, FreezerError> {
+    /// The one thing to know while waiting: fewer files than [`CgroupDir::state`].
+    fn is_frozen(&self) -> Result<bool, FreezerError> {
+        match self.version {
+            Version::V1 => self.motion_v1().map(|motion| motion == Motion::Frozen),
+            Version::V2 => self.frozen_v2(),
+        }
+    }
+
+    fn motion_v1(&self) -> Result<Motion, FreezerError> {
         let text = self.read("freezer.state")?;
-        let motion = match text.as_str() {
-            "THAWED" => Motion::Thawed,
-            "FREEZING" => Motion::Freezing,
-            "FROZEN" => Motion::Frozen,
-            _ => return Err(FreezerError::Malformed { path: self.path.join("freezer.state"), text }),
-        };
+        match text.as_str() {
+            "THAWED" => Ok(Motion::Thawed),
+            "FREEZING" => Ok(Motion::Freezing),
+            "FROZEN" => Ok(Motion::Frozen),
+            _ => Err(FreezerError::Malformed { path: self.path.join("freezer.state"), text }),
+        }
+    }
+
+    fn frozen_v2(&self) -> Result<bool, FreezerError> {
+        let events = self.read("cgroup.events")?;
+        let frozen = events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value == "1");
+        frozen.ok_or_else(|| FreezerError::Malformed { path: self.path.join("cgroup.events"), text: events })
+    }
+
+    fn state_v1(&self) -> Result<State, FreezerError> {
+        let motion = self.motion_v1()?;
         let own = self.read("freezer.self_freezing")? == "1";
         Ok(State { motion, own, above: self.read("freezer.parent_freezing")? == "1" })
     }
 
     fn state_v2(&self) -> Result<State, FreezerError> {
-        let events = self.read("cgroup.events")?;
-        let frozen = events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value == "1");
+        let frozen = self.frozen_v2()?;
         let own = self.read("cgroup.freeze")? == "1";
         let above = self.path.ancestors().skip(1).map_while(freeze_flag).any(|flag| flag);
         let motion = match frozen {
-            Some(true) => Motion::Frozen,
-            Some(false) if own || above => Motion::Freezing,
-            Some(false) => Motion::Thawed,
-            None => return Err(FreezerError::Malformed { path: self.path.join("cgroup.events"), text: events }),
+            true => Motion::Frozen,
+            false if own || above => Motion::Freezing,
+            false => Motion::Thawed,
         };
         Ok(State { motion, own, above })
     }

@@ -110,6 +110,8 @@ impl Freezer {
     pub(crate) fn claim(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
         let (inode, state) = (dir.inode()?, dir.state()?);
         let mut met = self.met();
+        // Tenants that ended while they were held are never thawed.
+        met.retain(|path, _| path.exists());
         let is_ours = met.get(dir.path()).is_some_and(|met| met.inode == inode && met.whose == Whose::Ours);
         let whose = if state.own && !is_ours { Whose::Theirs } else { Whose::Ours };
         met.insert(dir.path().to_owned(), Met { inode, whose });

@@ -205,7 +205,8 @@ fn a_cgroup_that_is_gone_needs_no_thaw_and_a_new_one_of_its_name_is_not_it() {
         let (freezer, dir) = (freezer(), cgroup.dir());
         freezer.freeze(&dir).unwrap();
         fs::remove_dir(&cgroup.path).unwrap();
-        assert!(freezer.freeze(&dir).unwrap_err().is_gone());
+        let gone = freezer.freeze(&dir).unwrap_err();
+        assert!(gone.is_gone() && gone.to_string().contains(cgroup.path.to_str().unwrap()), "{gone}");
         assert!(CgroupDir::open(&cgroup.path).unwrap_err().is_gone());
         let again = TestCgroup::at(cgroup.path.clone());
         again.dir().freeze(WITHIN).unwrap();

@@ -109,7 +109,8 @@ impl Crowd {
         crowd.add(Command::new("cat"))?;
         for _ in 0..busy {
             let mut spinning = Command::new("sh");
-            spinning.args(["-c", "while :; do :; done"]);
+            // Whoever is killed cannot kill: it watches its parent itself.
+            spinning.args(["-c", "while kill -0 $PPID; do :; done 2>/dev/null"]);
             crowd.add(spinning)?;
         }
         Ok(crowd)

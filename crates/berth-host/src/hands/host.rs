@@ -41,7 +41,9 @@ impl HostHands {
     }
 
     fn freeze(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
-        let dir = self.dir(subject)?.ok_or_else(|| missing(format!("{} has no cgroup of its own", subject.tenant)))?;
+        let dir = self
+            .dir(subject)?
+            .ok_or_else(|| missing(format!("{} has no cgroup of its own, or no more", subject.tenant)))?;
         match by {
             By::Cgroup => self.freezer.freeze(&dir).map_err(failure),
             By::Docker => {
