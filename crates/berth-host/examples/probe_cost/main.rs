@@ -1,12 +1,14 @@
-//! What being watched costs a process, measured on this kernel with a driver library made for it:
+//! What being watched costs a process, and how fast the gate is, measured on this kernel with a driver library made for it:
 //! `cargo run --release -p berth-host --example probe_cost`, as root.
 //!
 //! Costs are processor time of the process, so that they mean the same on a busy machine. With perf events the kernel stops
 //! counting hits before it takes the breakpoint away: "µs a hit" is too high there.
 
 #[allow(clippy::unwrap_used, reason = "shared with the tests")]
-#[path = "../src/probes/tests/tenant.rs"]
+#[path = "../../src/probes/tests/tenant.rs"]
 mod tenant;
+
+mod gate;
 
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver};
@@ -61,6 +63,7 @@ fn measure(perf_events: bool) -> Result<(), ProbeError> {
         let after = loop_ns(&mut tenant, what);
         println!("    after that: {after:.0} ns each, × {:.4}", after / unwatched);
     }
+    gate::measure(&probes, &event_rx, &workshop, bare);
     let watched = context_ns(&mut tenant);
     println!("  a context created and destroyed, always watched: {:.1} µs more", (watched - contexts) / 1e3);
     println!("  {:?}", probes.stats());
