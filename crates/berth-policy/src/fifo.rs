@@ -31,10 +31,11 @@ mod unit;
 
 use std::collections::BTreeMap;
 
+use berth_model::hold::Means;
 use berth_model::{Mono, TenantKey};
 
 use crate::settings::FifoSettings;
-use crate::view::{Stand, Tenant, View};
+use crate::view::{Activity, Stand, Tenant, View};
 use crate::{Action, Decision, Policy, Reason, Verdict};
 use book::Book;
 use turn::Turns;
@@ -51,7 +52,7 @@ pub struct Fifo {
 #[derive(Debug, Clone, PartialEq)]
 enum Wish {
     Free(Reason),
-    Hold(berth_model::hold::Means, Reason),
+    Hold(Means, Reason),
     /// As it is.
     Keep,
 }
@@ -77,11 +78,12 @@ impl Fifo {
     /// What is wished for each tenant, by memory first and then by turn.
     fn wishes<'a>(&mut self, view: &'a View, units: &[Unit<'a>], now: Mono) -> BTreeMap<&'a TenantKey, Wish> {
         let mut wishes = memory::wishes(view, &mut self.book, &self.settings, now);
-        for unit in units.iter().filter(|unit| unit.is_movable) {
-            let freedom = self.turns.freedom(unit, units);
+        for unit in units {
+            // One that came to be exempt, or whose gang did, is not left standing.
+            let freedom = if unit.is_movable { self.turns.freedom(unit, units) } else { Ok(Reason::NoContention) };
             for tenant in &unit.members {
                 let wish = match &freedom {
-                    Ok(reason) => Wish::Free(reason.clone()),
+                    Ok(reason) => Wish::Free(with_its_gang(tenant).unwrap_or_else(|| reason.clone())),
                     Err(reason) => means::hold(tenant, &self.book, &self.settings)
                         .map_or(Wish::Free(Reason::NoContention), |means| Wish::Hold(means, reason.clone())),
                 };
@@ -96,7 +98,7 @@ impl Fifo {
             (_, Stand::Moving { .. } | Stand::ByPerson) => return None,
             (Wish::Free(reason), Stand::Gated { .. } | Stand::Held { .. }) => (Action::Release, reason),
             (Wish::Hold(means, reason), Stand::Free) => (Action::Hold(*means), reason),
-            (Wish::Hold(means @ berth_model::hold::Means::Park, reason), Stand::Gated { .. } | Stand::Held { .. }) => {
+            (Wish::Hold(means @ Means::Park, reason), Stand::Gated { .. } | Stand::Held { .. }) => {
                 (Action::Hold(*means), reason)
             }
             _ => return None,
@@ -104,6 +106,12 @@ impl Fifo {
         let is_allowed = self.book.note(&tenant.key, action, &self.settings, now);
         is_allowed.then(|| Decision { tenant: tenant.key.clone(), action, reason: reason.clone() })
     }
+}
+
+/// For those of a gang that are let go because of another one's launch.
+fn with_its_gang(tenant: &Tenant) -> Option<Reason> {
+    let is_at_launch = matches!(tenant.activity, Activity::AtLaunch { .. });
+    tenant.gang.clone().filter(|_| !is_at_launch).map(|gang| Reason::WithItsGang { gang })
 }
 
 impl Policy for Fifo {
@@ -118,8 +126,7 @@ impl Policy for Fifo {
         let wishes = self.wishes(view, &units, now);
         let mut decisions = Vec::new();
         for tenant in order::by_arrival(view) {
-            let wish = wishes.get(&tenant.key).filter(|_| !tenant.means.is_empty());
-            decisions.extend(wish.and_then(|wish| self.decision(tenant, wish, now)));
+            decisions.extend(wishes.get(&tenant.key).and_then(|wish| self.decision(tenant, wish, now)));
         }
         let queue = queue::queue(view, &units, &self.turns, &self.book, &self.settings, now);
         let again_at = self.turns.again_at(&units, &self.book, &self.settings, now);

@@ -74,3 +74,35 @@ impl fmt::Display for Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_read_as_a_sentence_about_the_tenant() {
+        let (gpu, who) = (GpuIndex(0), "train-7".to_owned());
+        let wanted = Bytes::from_mib(30 << 10);
+        let told = [
+            Reason::OtherComputes { gpu, who: who.clone() },
+            Reason::OtherIsFirst { gpu, who: who.clone() },
+            Reason::QuantumOver { after: Duration::from_millis(10_020) },
+            Reason::MemoryFull { gpu, wanted: Some(wanted), free: Some(Bytes::from_mib(2 << 10)) },
+            Reason::MemoryFull { gpu, wanted: None, free: None },
+            Reason::NeverFits { gpu, wanted, total: Bytes::from_mib(24 << 10) },
+            Reason::MakesRoom { gpu, who },
+        ];
+        assert_eq!(
+            told.map(|reason| reason.to_string()),
+            [
+                "`train-7` computes on GPU 0",
+                "`train-7` is first in line for GPU 0",
+                "it computed for 10.0 s and others wait",
+                "it wants 30.0 GiB and GPU 0 has 2.0 GiB left",
+                "the memory of GPU 0 is full",
+                "it wants 30.0 GiB and GPU 0 has 24.0 GiB in all: let through to fail",
+                "it makes room for `train-7` on GPU 0",
+            ]
+        );
+    }
+}

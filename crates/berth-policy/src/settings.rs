@@ -165,3 +165,44 @@ fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Err
 fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     Choice::deserialize(String::deserialize(deserializer)?.into_deserializer())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_written_means_that_nobody_is_held() {
+        let settings: Settings = toml::from_str("").unwrap();
+        assert_eq!(settings, Settings::default());
+        assert!(settings.build().is_none());
+    }
+
+    #[test]
+    fn a_policy_is_chosen_by_its_name_and_keeps_its_numbers() {
+        let text = "policy = \"fifo\"\n[fifo]\nquantum = \"5s\"\nlight_use = 30\n[paper]\nmemory = 90\n";
+        let settings: Settings = toml::from_str(text).unwrap();
+        assert_eq!(settings.build().map(|policy| policy.name()), Some("fifo"));
+        assert_eq!((settings.fifo.quantum, settings.fifo.light_use.get()), (Span::from_millis(5_000), 30));
+        assert_eq!((settings.paper.core.get(), settings.paper.memory.get()), (100, 90));
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let settings = Settings { policy: Choice::Paper, ..Settings::default() };
+        assert_eq!(toml::from_str(&toml::to_string(&settings).unwrap()), Ok(settings));
+    }
+
+    #[test]
+    fn unknown_keys_and_values_are_refused_by_name() {
+        for (text, told) in [
+            ("policy = \"edf\"", "edf"),
+            ("[fifo]\nquantun = \"5s\"", "quantun"),
+            ("[fifo]\nquantum = 5", "`5` is not a duration"),
+            ("[paper]\ncore = 101", "a share of 0 to 100"),
+            ("[paper]\ncore = -1", "a share of 0 to 100"),
+        ] {
+            let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}

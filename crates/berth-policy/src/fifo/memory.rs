@@ -85,7 +85,8 @@ fn line<'a>(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> 
 }
 
 fn wanting<'a>(tenant: &'a Tenant, view: &View, book: &Book) -> Option<Wanting<'a>> {
-    if tenant.means.is_empty() || tenant.stand == Stand::ByPerson {
+    // One that is moving has been decided about.
+    if tenant.means.is_empty() || matches!(tenant.stand, Stand::ByPerson | Stand::Moving { .. }) {
         return None;
     }
     let has = tenant.memory.unwrap_or_default();
@@ -123,7 +124,8 @@ fn promised(
     for tenant in view.tenants.iter().filter(has_gone_on) {
         let Some(promise) = book.get(&tenant.key).and_then(|record| record.promise) else { continue };
         let is_taken = tenant.memory.is_some_and(|memory| memory >= promise.had + promise.bytes);
-        if !is_taken && now.since(promise.at) < settings.settle.get() {
+        let is_recent = is_moving(tenant) || now.since(promise.at) < settings.settle.get();
+        if !is_taken && is_recent {
             for gpu in gpus(tenant, view) {
                 let sum = promised.entry(gpu).or_default();
                 *sum = *sum + promise.bytes;

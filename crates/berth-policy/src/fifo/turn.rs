@@ -107,10 +107,15 @@ impl Turns {
         self.turns.contains_key(&unit.name)
     }
 
+    /// Whether a unit that stands is to be waited with: it has no turn, or none that it can use.
+    fn waits(&self, unit: &Unit<'_>) -> bool {
+        self.turns.get(&unit.name).is_none_or(|turn| matches!(turn.stage, Stage::Over { .. }))
+    }
+
     /// When the turns must be looked at again, if nothing happens before.
     pub fn again_at(&self, units: &[Unit<'_>], book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
         let round = Round { units, settings, now };
-        let waits = |unit: &&Unit<'_>| !self.has_turn(unit);
+        let waits = |unit: &&Unit<'_>| self.waits(unit);
         let bounds = round
             .standing()
             .filter(waits)
@@ -166,11 +171,13 @@ impl Turns {
     fn give_to_standing(&mut self, round: &Round<'_, '_>, book: &mut Book) -> BTreeSet<GpuIndex> {
         let mut reserved = BTreeSet::new();
         for unit in round.standing() {
-            let Some(since) = unit.standing_since.filter(|_| !self.has_turn(unit)) else { continue };
+            let Some(since) = unit.standing_since.filter(|_| self.waits(unit)) else { continue };
             let waited = round.now.since(since);
             let blocker = self.blocker(unit, round, book);
             if waited >= round.longest_wait(blocker) {
                 self.give(unit, Stage::Given, Reason::WaitedLongest { waited }, round.now);
+            } else if self.has_turn(unit) {
+                // It stands because its quantum is over, and something it has submitted still runs.
             } else if blocker.is_none() && reserved.is_disjoint(&unit.gpus) {
                 let holders = self.holders(unit, round);
                 let before =

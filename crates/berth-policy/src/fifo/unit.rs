@@ -94,6 +94,7 @@ fn unit<'a>(
 fn standing_since(tenant: &Tenant) -> Option<Mono> {
     match (tenant.activity, tenant.stand) {
         (_, Stand::Held { means: Means::Park, .. }) | (Activity::AtAllocation { .. }, _) => None,
+        (Activity::AtLaunch { since: at }, Stand::Held { since, .. }) => Some(at.min(since)),
         (Activity::AtLaunch { since }, _) | (_, Stand::Held { since, .. }) => Some(since),
         _ => None,
     }

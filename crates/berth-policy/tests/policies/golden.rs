@@ -1,0 +1,231 @@
+//! Scenarios with their whole trace of decisions: time, who, what, why. A change of a trace is a change of behaviour, to be
+//! read line by line.
+
+use berth_model::Bytes;
+use berth_model::hold::Means;
+use berth_policy::fifo::Fifo;
+use berth_policy::paper::Paper;
+use berth_policy::{FifoSettings, PaperSettings};
+
+use crate::host::{Do, Host, Job, MS};
+
+fn played(mut host: Host, until_ms: u64) -> Host {
+    host.run(&mut Fifo::new(FifoSettings::default()), until_ms);
+    host
+}
+
+/// Context and input, one kernel, output and teardown.
+fn product(name: &str, at: u64, kernel_ms: u64) -> Job {
+    Job::new(name, at, &[Do::Load(100), Do::Take(600), Do::Load(100), Do::Compute(kernel_ms), Do::Rest(150)])
+}
+
+/// A tenant that never pauses for long between steps of so many milliseconds.
+fn training(name: &str, at: u64, step_ms: u64) -> Job {
+    let mut script = vec![Do::Load(500)];
+    script.extend((0..5000).flat_map(|_| [Do::Compute(step_ms), Do::Rest(0)]));
+    Job::new(name, at, &script)
+}
+
+/// Short bursts with long pauses: 14 % of a GPU.
+fn light(name: &str, at: u64) -> Job {
+    let mut script = vec![Do::Load(300)];
+    script.extend((0..200).flat_map(|_| [Do::Compute(7), Do::Rest(43)]));
+    Job::new(name, at, &script)
+}
+
+#[test]
+fn ten_equal_jobs_at_once() {
+    let jobs = (0..10).map(|n| product(&format!("job-{n}"), 0, 1000)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.crowded, 0);
+    let last = host.beings.iter().filter_map(|being| being.finished).max();
+    assert_eq!(last, Some((200 + 10 * 1000 + 150) * MS), "nothing but the kernels stands in line");
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn a_day_long_training_and_a_ten_second_job() {
+    let mut script = vec![Do::Load(300)];
+    script.extend((0..10).flat_map(|_| [Do::Compute(1000), Do::Rest(50)]));
+    let jobs = vec![training("training", 0, 20), Job::new("job", 30_000, &script)];
+    let host = played(Host::new(1, 24_000, jobs), 90_000);
+    assert!(host.finished_ms("job").is_some_and(|at| at < 30_000 + 13_000), "{}", host.trace);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn a_notebook_that_idles_with_memory() {
+    let notebook =
+        [Do::Load(300), Do::Take(10_000), Do::Compute(2_000), Do::Rest(60_000), Do::Compute(2_000), Do::Rest(5_000)];
+    let jobs = vec![
+        Job::new("notebook", 0, &notebook),
+        product("early", 5_000, 3_000),
+        product("late", 30_000, 3_000),
+        product("during", 61_000, 3_000),
+    ];
+    let host = played(Host::new(1, 24_000, jobs), 120_000);
+    assert_eq!(host.finished_ms("early"), Some(8_350), "nobody waits for a notebook that is idle");
+    assert_eq!(host.finished_ms("late"), Some(33_350));
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn five_light_tenants_with_a_past_are_never_touched() {
+    let jobs = (0..5).map(|n| light(&format!("light-{n}"), 0).past(1.4, 0.14)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert!(host.beings.iter().all(|being| being.holds.is_empty() && being.finished.is_some()), "{}", host.trace);
+}
+
+/// The worst case: nothing is known about them, and they come to their first launch at the same instant.
+#[test]
+fn five_light_tenants_without_a_past() {
+    let jobs = (0..5).map(|n| light(&format!("light-{n}"), 0)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    for being in &host.beings {
+        assert!(being.waits.len() <= 1, "{} stood more than at its first launch", being.job.name);
+        assert!(being.waits.iter().sum::<u64>() <= 4 * 7 * MS, "{} waited {:?}", being.job.name, being.waits);
+    }
+    insta::assert_snapshot!(host.trace);
+}
+
+/// As it is with real ones: contexts are not ready at the same instant.
+#[test]
+fn five_light_tenants_that_start_apart() {
+    let jobs = (0..5).map(|n| light(&format!("light-{n}"), n * 10)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert!(host.beings.iter().all(|being| being.waits.is_empty()), "nobody stood still: {}", host.trace);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn a_heavy_job_beside_light_tenants_holds_nobody() {
+    let mut jobs: Vec<Job> = (0..3).map(|n| light(&format!("light-{n}"), 0).past(1.4, 0.14)).collect();
+    jobs.push(product("heavy", 1_000, 3_000));
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert!(host.beings.iter().all(|being| being.holds.is_empty()), "{}", host.trace);
+}
+
+#[test]
+fn two_users_one_with_five_jobs_and_one_with_one() {
+    let mut jobs: Vec<Job> = (0..5).map(|n| product(&format!("ann-{n}"), n, 2_000).owner("ann")).collect();
+    jobs.push(product("bob", 100, 2_000).owner("bob"));
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.finished_ms("bob"), Some(4_350), "after the one that ran already, before the other four");
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn a_memory_queue() {
+    let want = |name: &str, at, mib, ms| {
+        Job::new(name, at, &[Do::Load(200), Do::Take(mib), Do::Load(100), Do::Compute(ms), Do::Rest(100)])
+    };
+    let jobs = vec![
+        want("first", 0, 15_000, 5_000),
+        want("second", 10, 15_000, 1_000),
+        want("small", 20, 5_000, 1_000),
+        want("huge", 30, 30_000, 1_000),
+    ];
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    let failed: Vec<_> = host.beings.iter().filter(|being| being.has_failed).map(|being| &being.job.name).collect();
+    assert_eq!(failed, ["huge"], "only what can never fit fails");
+    insta::assert_snapshot!(host.trace);
+}
+
+/// Both have taken half of what they need, and neither can get the rest.
+fn halves(means: &[Means]) -> Host {
+    let script = [Do::Load(200), Do::Take(10_000), Do::Load(100), Do::Take(10_000), Do::Compute(1_000), Do::Rest(100)];
+    Host::new(
+        1,
+        24_000,
+        vec![Job::new("elder", 0, &script).means(means), Job::new("younger", 10, &script).means(means)],
+    )
+}
+
+#[test]
+fn hold_and_wait_over_memory_is_broken_by_parking() {
+    let host = played(halves(&[Means::Gate, Means::Freeze, Means::Park]), 60_000);
+    assert!(host.beings.iter().all(|being| !being.has_failed && being.finished.is_some()), "{}", host.trace);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn hold_and_wait_over_memory_without_park_lets_the_younger_fail() {
+    let host = played(halves(&[Means::Gate, Means::Freeze]), 60_000);
+    assert!(host.being("younger").has_failed && !host.being("elder").has_failed);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn declared_needs_count_before_the_first_allocation_is_let_through() {
+    let script = [Do::Load(200), Do::Take(1_000), Do::Load(100), Do::Take(19_000), Do::Compute(1_000)];
+    let mut jobs = vec![Job::new("elder", 0, &script), Job::new("younger", 10, &script)];
+    jobs.iter_mut().for_each(|job| job.needs = Some(Bytes::from_mib(20_000)));
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    // The gate lets what fits pass by itself; the second allocation does not, and waits for the elder to leave.
+    assert!(host.beings.iter().all(|being| !being.has_failed), "{}", host.trace);
+}
+
+#[test]
+fn two_gpus_crossed() {
+    let jobs = vec![
+        product("zero", 0, 3_000).gpus(&[0]),
+        product("one", 10, 4_000).gpus(&[1]),
+        product("both", 20, 2_000).gpus(&[0, 1]),
+        product("too", 30, 2_000).gpus(&[1, 0]),
+        product("last", 40, 1_000).gpus(&[0]),
+    ];
+    let host = played(Host::new(2, 24_000, jobs), 60_000);
+    assert_eq!(host.crowded, 0);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn a_gang() {
+    let rank = |n: u32| product(&format!("rank-{n}"), 10 + u64::from(n) * 50, 2_000).gang("ranks").gpus(&[n]);
+    let jobs = vec![product("before", 0, 1_000).gpus(&[0]), rank(0), rank(1), product("after", 300, 1_000).gpus(&[1])];
+    let host = played(Host::new(2, 24_000, jobs), 60_000);
+    let first = |name: &str| host.being(name).releases.first().copied();
+    assert_eq!(first("rank-0"), first("rank-1"), "together: {}", host.trace);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn where_only_a_freeze_is_at_hand_small_jobs_are_left_alone() {
+    let jobs =
+        (0..5).map(|n| product(&format!("job-{n}"), n * 50, 500).means(&[Means::Freeze]).past(0.5, 0.6)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.trace.lines().filter(|line| line.contains("hold")).count(), 0, "{}", host.trace);
+}
+
+#[test]
+fn where_only_a_lock_is_at_hand_it_comes_after_the_context() {
+    let jobs = (0..3).map(|n| product(&format!("job-{n}"), n * 50, 2_000).means(&[Means::Lock])).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn the_paper_pauses_at_first_sight_and_lets_one_go_at_a_time() {
+    let jobs = (0..4).map(|n| product(&format!("job-{n}"), n * 10, 2_000)).collect();
+    let mut host = Host::new(1, 24_000, jobs);
+    host.delay = 60 * MS;
+    host.run(&mut Paper::new(PaperSettings::default()), 60_000);
+    assert!(host.beings.iter().all(|being| being.finished.is_some()));
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn the_paper_pauses_the_one_that_filled_the_memory_until_there_is_room() {
+    // Half of the core each, so that cores have room where memory has not.
+    let big = |name: &str, at| {
+        let mut script = vec![Do::Take(600), Do::Load(400), Do::Take(11_000), Do::Load(400)];
+        script.extend((0..40).flat_map(|_| [Do::Compute(50), Do::Rest(50)]));
+        Job::new(name, at, &script)
+    };
+    let jobs = vec![big("first", 0), big("second", 50), big("third", 100)];
+    let mut host = Host::new(1, 24_000, jobs);
+    host.delay = 60 * MS;
+    host.run(&mut Paper::new(PaperSettings::default()), 60_000);
+    assert!(host.beings.iter().all(|being| being.finished.is_some() && !being.has_failed), "{}", host.trace);
+    insta::assert_snapshot!(host.trace);
+}
