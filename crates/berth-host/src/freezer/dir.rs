@@ -164,10 +164,9 @@ impl CgroupDir {
         }
     }
 
+    /// A cgroup that has processes of its own is told frozen as soon as those are; the cgroups below it may not be yet.
     fn frozen_v2(&self) -> Result<bool, FreezerError> {
-        let events = self.read("cgroup.events")?;
-        let frozen = events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value == "1");
-        frozen.ok_or_else(|| FreezerError::Malformed { path: self.path.join("cgroup.events"), text: events })
+        Ok(frozen_event(&self.path)? && is_frozen_below(&self.path)?)
     }
 
     fn state_v1(&self) -> Result<State, FreezerError> {
@@ -189,13 +188,37 @@ impl CgroupDir {
     }
 
     fn read(&self, file: &'static str) -> Result<String, FreezerError> {
-        let text = fs::read_to_string(self.path.join(file)).map_err(|source| self.failure("read", file, source))?;
-        Ok(text.trim_end().to_owned())
+        read(&self.path.join(file))
     }
 
     fn failure(&self, attempt: &'static str, file: &str, source: std::io::Error) -> FreezerError {
         FreezerError::io(attempt, &self.path.join(file), source)
     }
+}
+
+fn read(file: &Path) -> Result<String, FreezerError> {
+    let text = fs::read_to_string(file).map_err(|source| FreezerError::io("read", file, source))?;
+    Ok(text.trim_end().to_owned())
+}
+
+fn frozen_event(dir: &Path) -> Result<bool, FreezerError> {
+    let path = dir.join("cgroup.events");
+    let events = read(&path)?;
+    let frozen = events.lines().find_map(|line| line.strip_prefix("frozen ")).map(|value| value == "1");
+    frozen.ok_or(FreezerError::Malformed { path, text: events })
+}
+
+fn is_frozen_below(dir: &Path) -> Result<bool, FreezerError> {
+    let entries = fs::read_dir(dir).map_err(|source| FreezerError::io("list", &dir.join("cgroup.procs"), source))?;
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let child = entry.path();
+        match frozen_event(&child).and_then(|frozen| Ok(frozen && is_frozen_below(&child)?)) {
+            Ok(true) => {}
+            Err(error) if error.is_gone() => {}
+            unfrozen => return unfrozen,
+        }
+    }
+    Ok(true)
 }
 
 /// `None` above the hierarchy, and for its root, which cannot be frozen.

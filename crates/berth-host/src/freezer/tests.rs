@@ -169,6 +169,23 @@ fn cgroups_below_are_frozen_too_and_know_by_whom() {
     }
 }
 
+/// v2 tells a cgroup frozen when its own processes are, whatever those below it do.
+#[test]
+fn a_freeze_is_confirmed_when_the_cgroups_below_stand_still_as_well() {
+    for hierarchy in hierarchies("a_freeze_is_confirmed_when_the_cgroups_below_stand_still_as_well") {
+        let outer = TestCgroup::new(&hierarchy);
+        let middle = TestCgroup::at(outer.path.join("middle"));
+        let inner = TestCgroup::at(middle.path.join("inner"));
+        let _own = outer.running("sleep 600");
+        let _children: Vec<_> = (0..4).map(|_| inner.running("while :; do (:); done")).collect();
+        for _ in 0..50 {
+            outer.dir().freeze(WITHIN).unwrap();
+            assert_eq!(inner.dir().state().unwrap().motion, Motion::Frozen, "in {}", hierarchy.display());
+            outer.dir().thaw(WITHIN).unwrap();
+        }
+    }
+}
+
 #[test]
 fn what_somebody_else_froze_is_refused_and_stays_frozen() {
     for hierarchy in hierarchies("what_somebody_else_froze_is_refused_and_stays_frozen") {
