@@ -181,7 +181,8 @@ impl Probes {
     /// that is in place: a fraction of a millisecond for a process that has not launched yet, else as long as attaching
     /// takes (milliseconds). May be called twice.
     ///
-    /// The stop is a SIGSTOP. A process that is continued goes on with the launch it stands at.
+    /// The stop is a SIGSTOP. A process that is continued goes on with the launch it stands at. A SIGCONT that somebody else
+    /// sends in the microseconds until it takes effect undoes it: then it is told, and the launch is made all the same.
     pub fn gate(&self, process: ProcKey) -> Result<(), ProbeError> {
         self.ask(process, Wish::Gate(true))
     }

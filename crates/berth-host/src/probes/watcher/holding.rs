@@ -82,10 +82,14 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             return Ok(());
         };
         if process.library.is_none() && ask.wish.number().is_some() {
-            // The answer is taken up again when its library is known.
+            // It is taken up again when its library is known.
             process.asked.push(ask);
             let _ = self.order_tx.send(Order::Locate { pid: key.pid });
             return Ok(());
+        }
+        // What is called off before it was taken up is not to be taken up later.
+        for earlier in process.asked.extract_if(.., |earlier| earlier.wish.interest() == ask.wish.interest()) {
+            answer(&earlier.reply, Ok(()));
         }
         self.grant(ask)
     }
