@@ -5,6 +5,7 @@
 //! leaves the loop is a finished [`Snapshot`], the list of changes, and the shared-memory table.
 #![forbid(unsafe_code)]
 
+mod control;
 mod describe;
 mod log;
 mod manage;
@@ -22,8 +23,10 @@ use std::time::Duration;
 
 use berth_host::clock;
 use berth_host::procs::ProcsError;
+use berth_model::control::{Ask, Refusal, Reply};
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
 
+pub use control::Control;
 pub use describe::describe;
 use log::log_change;
 use manage::Manager;
@@ -43,6 +46,7 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub struct Engine {
     stop: Arc<AtomicBool>,
+    control: Control,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -86,8 +90,9 @@ impl Engine {
         let sources = Sources::start(settings, &event_tx)?;
         let manager = match what {
             Publish::WithTable => manage::manager(settings, sources.probes(), &event_tx, clock::now())?,
-            Publish::SnapshotsOnly => None,
+            Publish::SnapshotsOnly => Err("it only watches".to_owned()),
         };
+        let (control, ask_rx) = Control::new(event_tx);
         let stop = Arc::new(AtomicBool::new(false));
         let looper = Loop {
             monitor: Monitor::new(settings.monitor.clone()),
@@ -96,6 +101,7 @@ impl Engine {
             sources,
             table,
             event_rx,
+            ask_rx,
             publish: Box::new(publish),
             stop: stop.clone(),
             steady: Steady::new(clock::anchor()),
@@ -104,7 +110,12 @@ impl Engine {
             .name("berth-loop".into())
             .spawn(move || looper.run())
             .map_err(StartError::Thread)?;
-        Ok(Engine { stop, thread: Some(thread) })
+        Ok(Engine { stop, control, thread: Some(thread) })
+    }
+
+    /// For asking something of the loop.
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 
     /// False once the loop has ended by itself, which only a bug can make it do.
@@ -132,13 +143,14 @@ type PublishFn = Box<dyn FnMut(Arc<Snapshot>, &[Change]) + Send>;
 
 struct Loop {
     monitor: Monitor,
-    /// Before the sources: whoever is held is set free while there still are probes.
-    manager: Option<Manager>,
+    /// Before the sources: whoever is held is set free while there still are probes. `Err`: why nobody can be held.
+    manager: Result<Manager, String>,
     /// When the manager wants to be asked again though nothing has happened.
     turn_at: Option<Mono>,
     sources: Sources,
     table: Option<TaskTable>,
     event_rx: Receiver<Event>,
+    ask_rx: Receiver<(Ask, Reply)>,
     publish: PublishFn,
     stop: Arc<AtomicBool>,
     steady: Steady,
@@ -156,14 +168,25 @@ impl Loop {
             let mut changes = Vec::new();
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
-                if let Some(manager) = &mut self.manager {
+                if let Ok(manager) = &mut self.manager {
                     manager.note(&event, clock::now());
                 }
                 changes.extend(self.monitor.apply(event));
             }
+            self.hear();
             self.after(changes);
         }
         self.release_all();
+    }
+
+    /// Takes in what was asked; a manager answers in its turn.
+    fn hear(&mut self) {
+        for (ask, reply) in self.ask_rx.try_iter().take(BATCH) {
+            match &mut self.manager {
+                Ok(manager) => manager.ask(ask, reply),
+                Err(reason) => reply(Err(Refusal::NoHolds { reason: reason.clone() })),
+            }
+        }
     }
 
     /// What follows from a batch of events: questions to sources, the next look, and what everybody sees.
@@ -183,7 +206,7 @@ impl Loop {
 
     /// Lets the policy decide upon what is known now, and shows what came of it.
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
-        let Some(manager) = &mut self.manager else { return };
+        let Ok(manager) = &mut self.manager else { return };
         for change in changes.iter() {
             if let Change::TaskEnded { tenant, at, .. } = change {
                 manager.task_ended(tenant, *at);
@@ -197,7 +220,7 @@ impl Loop {
 
     /// Nobody stays held by a daemon that stops. What cannot be undone in time is on record, for the guard.
     fn release_all(&mut self) {
-        let Some(manager) = &mut self.manager else { return };
+        let Ok(manager) = &mut self.manager else { return };
         let started = clock::now();
         manager.release_all(started);
         while manager.holds_any() && clock::now().since(started) < RELEASE_WITHIN {

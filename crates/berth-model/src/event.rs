@@ -73,6 +73,8 @@ pub enum Event {
         source: Source,
         status: SourceStatus,
     },
+    /// Somebody asks something of the loop: it changes nothing by itself, and makes the loop turn.
+    Asked,
 }
 
 /// Where a process stands that the gate stopped.

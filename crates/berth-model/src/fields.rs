@@ -140,6 +140,7 @@ mod tests {
             task_seconds: None,
             task_start_evidence: None,
             hold: None,
+            held_seconds: None,
         };
         let json = serde_json::to_value(&row).unwrap();
         for field in FIELDS {

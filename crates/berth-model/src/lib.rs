@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cgroup;
+pub mod control;
 pub mod event;
 pub mod fields;
 pub mod hold;

@@ -238,6 +238,19 @@ impl Default for Log {
     }
 }
 
+// === impl PolicyName ===
+
+impl PolicyName {
+    /// As in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PolicyName::Off => "off",
+            PolicyName::Fifo => "fifo",
+            PolicyName::Paper => "paper",
+        }
+    }
+}
+
 // === impl Api ===
 
 impl Api {

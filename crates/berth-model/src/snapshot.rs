@@ -9,6 +9,7 @@ use crate::event::{Evidence, ProcessKind, Source, SourceStatus};
 use crate::hold::Means;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
+use crate::settings::PolicyName;
 
 /// The host at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub struct Snapshot {
     pub counters: Counters,
     /// How the probes are doing; `None` without probes.
     pub probes: Option<ProbeCounters>,
+    /// What is done about contention; `None` where berth only watches.
+    pub management: Option<Management>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +90,8 @@ pub struct TaskRow {
     pub task_start_evidence: Option<Evidence>,
     /// What berth does to it; `None` while it is free and no person has decided about it.
     pub hold: Option<HoldRow>,
+    /// Time it was kept off in this task, up to now; `None` where berth only watches.
+    pub held_seconds: Option<f64>,
 }
 
 /// How a tenant is kept off the GPU, or about to be.
@@ -101,8 +106,10 @@ pub struct HoldRow {
     pub since: Timestamp,
     /// Time it was kept off in this task, up to now.
     pub held_seconds: f64,
-    /// Its place in line from 1, where it waits for its turn.
+    /// Its place in line from 1, where it waits for its turn, among those who wait for a GPU it is on.
     pub place: Option<u32>,
+    /// How many are in that line, with it.
+    pub places: Option<u32>,
     /// For whom it waits, as people call it.
     pub behind: Option<String>,
     /// When its turn is expected, where enough is known to say.
@@ -119,6 +126,36 @@ pub enum HoldStage {
     Held,
     /// On its way to being held or released.
     Moving,
+}
+
+/// Who decides about holds, and what came of it since the daemon started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Management {
+    pub policy: PolicyName,
+    /// Who waits for a turn, first in line first.
+    pub queue: Vec<QueueRow>,
+    pub holds: HoldCounters,
+}
+
+/// One tenant in line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueueRow {
+    pub tenant: TenantKey,
+    pub name: String,
+    /// For whom it waits, as people call it; `None` where it waits for memory or a rule rather than a tenant.
+    pub behind: Option<String>,
+    pub since: Timestamp,
+    pub expected_at: Option<Timestamp>,
+}
+
+/// Confirmed holds by their means, and holds and releases that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HoldCounters {
+    pub freeze: u64,
+    pub lock: u64,
+    pub gate: u64,
+    pub park: u64,
+    pub failed: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -38,6 +38,7 @@ pub fn row(name: &str) -> TaskRow {
         task_seconds: Some(247.0),
         task_start_evidence: Some(Evidence::Probe),
         hold: None,
+        held_seconds: None,
     }
 }
 
@@ -71,6 +72,7 @@ pub fn empty() -> Snapshot {
         ],
         counters: Counters::default(),
         probes: None,
+        management: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn row() -> TaskRow {
         task_seconds: Some(12.5),
         task_start_evidence: Some(Evidence::Probe),
         hold: None,
+        held_seconds: None,
     }
 }
 
@@ -111,5 +112,6 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         ],
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
+        management: None,
     })
 }

@@ -21,14 +21,22 @@ struct Process {
     activity: Option<Activity>,
     /// When it opened the device, or was found on a GPU.
     came: Option<Mono>,
+    /// Who it runs as; `None` if that could not be read.
+    uid: Option<u32>,
+    has_launched: bool,
 }
 
 impl Activities {
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Process(facts) => {
-                let tenant = facts.tenant.clone();
-                self.processes.entry(facts.process).or_insert(Process { tenant, activity: None, came: None });
+                self.processes.entry(facts.process).or_insert_with(|| Process {
+                    tenant: facts.tenant.clone(),
+                    activity: None,
+                    came: None,
+                    uid: facts.uid,
+                    has_launched: false,
+                });
             }
             Event::Moment { process, moment, at } => self.moment(*process, *moment, *at),
             Event::Halted { process, call, at } => self.set(*process, halted(*call, *at), *at),
@@ -55,6 +63,16 @@ impl Activities {
     /// The tenant's processes that use a GPU.
     pub fn processes_of(&self, tenant: &TenantKey) -> BTreeSet<ProcKey> {
         self.of(tenant).map(|(key, _)| *key).collect()
+    }
+
+    /// Whom the tenant's processes that use a GPU run as, one by one.
+    pub fn uids_of(&self, tenant: &TenantKey) -> Vec<Option<u32>> {
+        self.of(tenant).map(|(_, process)| process.uid).collect()
+    }
+
+    /// Some process of the tenant has launched something that was not held back.
+    pub fn has_launched(&self, tenant: &TenantKey) -> bool {
+        self.of(tenant).any(|(_, process)| process.has_launched)
     }
 
     /// When the first of the tenant's processes came to a GPU; `None` if none has.
@@ -99,7 +117,10 @@ impl Activities {
         }
         for process in self.processes.values_mut().filter(|process| process.tenant.is(tenant)) {
             match process.activity {
-                Some(Activity::AtLaunch { .. }) => process.activity = Some(Activity::Computing { since: at }),
+                Some(Activity::AtLaunch { .. }) => {
+                    process.activity = Some(Activity::Computing { since: at });
+                    process.has_launched = true;
+                }
                 Some(Activity::AtAllocation { .. }) => process.activity = Some(Activity::Loading),
                 _ => {}
             }
@@ -110,6 +131,7 @@ impl Activities {
         if let Some(known) = self.processes.get_mut(&process) {
             known.came.get_or_insert(at);
             known.activity = Some(activity);
+            known.has_launched |= matches!(activity, Activity::Computing { .. });
         }
     }
 

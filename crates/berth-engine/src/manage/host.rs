@@ -29,17 +29,24 @@ const JOURNAL_PATIENCE: Duration = Duration::from_secs(10);
 /// For the Docker Engine to answer.
 const ENGINE_WITHIN: Duration = Duration::from_secs(5);
 
-/// `None` if nobody is to be held.
+/// Why nobody can be held, where no policy is to hold anybody either; persons are then told so.
 pub(crate) fn manager(
     settings: &Settings,
     probes: Option<Arc<Probes>>,
     event_tx: &Sender<Event>,
     now: Mono,
-) -> Result<Option<Manager>, StartError> {
-    let Some(policy) = policy(settings.hold.policy) else { return Ok(None) };
+) -> Result<Result<Manager, String>, StartError> {
     let proc_root = &settings.processes.proc_root;
     let opened = Journal::open(&settings.hold.journal, Role::Daemon, JOURNAL_PATIENCE, proc_root);
-    let (journal, left) = opened.map_err(StartError::Journal)?;
+    let (journal, left) = match opened {
+        Ok(opened) => opened,
+        Err(error) if settings.hold.policy == PolicyName::Off => {
+            let reason = describe(&error);
+            tracing::warn!(reason, "nobody can be held by this daemon");
+            return Ok(Err(reason));
+        }
+        Err(error) => return Err(StartError::Journal(error)),
+    };
     let hierarchies = Hierarchies::under(&settings.hold.cgroup_root);
     let freezer = Arc::new(Freezer::new(proc_root, hierarchies, settings.hold.freeze_within.get()));
     let mut hands = HostHands::new(proc_root, freezer.clone());
@@ -56,8 +63,15 @@ pub(crate) fn manager(
     }
     let drains = probes.map(start_drains).transpose().map_err(StartError::Thread)?;
     let ground = HostGround { proc_root: proc_root.clone(), freezer, drains, has_driver };
-    let parts = Parts { policy, hands: Arc::new(hands), journal, ground: Box::new(ground), event_tx: event_tx.clone() };
-    Ok(Some(Manager::new(parts, left, now)))
+    let parts = Parts {
+        policy: settings.hold.policy,
+        policies: Box::new(policy),
+        hands: Arc::new(hands),
+        journal,
+        ground: Box::new(ground),
+        event_tx: event_tx.clone(),
+    };
+    Ok(Ok(Manager::new(parts, left, now)))
 }
 
 fn policy(name: PolicyName) -> Option<Box<dyn Policy>> {

@@ -5,8 +5,11 @@
 //! Nothing here blocks: steps run on the crew's threads and come back as events.
 
 mod activity;
+mod asks;
 mod crew;
+mod explain;
 mod ground;
+mod history;
 mod host;
 mod show;
 mod terms;
@@ -20,27 +23,37 @@ use std::sync::mpsc::Sender;
 
 use berth_host::hands::{Hands, Subject};
 use berth_model::hold::{By, Freezer, HoldChange, Keeper, Means, Note, Order, Patience, Want};
-use berth_model::{Anchor, ContainerId, Event, Mono, ProcKey, Snapshot, StepFailure, TenantKey};
-use berth_policy::{Action, Policy, Waiting};
+use berth_model::settings::PolicyName;
+use berth_model::{Anchor, ContainerId, Event, GpuIndex, Mono, ProcKey, Snapshot, StepFailure, TenantKey};
+use berth_policy::{Action, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
 use activity::Activities;
+use asks::Asks;
 use crew::Crew;
 use ground::{Ground, Place};
+use history::History;
 pub(crate) use host::manager;
 use terms::{Terms, terms};
 
 /// What a manager needs of the host.
 pub(crate) struct Parts {
-    pub policy: Box<dyn Policy>,
+    pub policy: PolicyName,
+    pub policies: Policies,
     pub hands: Arc<dyn Hands>,
     pub journal: Journal,
     pub ground: Box<dyn Ground>,
     pub event_tx: Sender<Event>,
 }
 
+/// Makes a policy; `None` for the one that holds nobody.
+pub(crate) type Policies = Box<dyn Fn(PolicyName) -> Option<Box<dyn Policy>> + Send>;
+
 pub(crate) struct Manager {
-    policy: Box<dyn Policy>,
+    policies: Policies,
+    policy_name: PolicyName,
+    /// `None`: only persons hold.
+    policy: Option<Box<dyn Policy>>,
     keeper: Keeper,
     activities: Activities,
     crew: Crew,
@@ -53,6 +66,10 @@ pub(crate) struct Manager {
     /// Processes whose calls that wait for the GPU are watched.
     watched: BTreeSet<ProcKey>,
     queue: Vec<Waiting>,
+    /// On which GPUs those are that a policy was told of.
+    gpus: BTreeMap<TenantKey, BTreeSet<GpuIndex>>,
+    asks: Asks,
+    history: History,
 }
 
 /// What a turn came to.
@@ -66,9 +83,11 @@ pub(crate) struct Outcome {
 impl Manager {
     /// What an earlier daemon left held is set free first.
     pub fn new(parts: Parts, left: Found, now: Mono) -> Self {
-        let Parts { policy, hands, journal, ground, event_tx } = parts;
+        let Parts { policy, policies, hands, journal, ground, event_tx } = parts;
         let mut manager = Self {
-            policy,
+            policy: policies(policy),
+            policy_name: policy,
+            policies,
             keeper: Keeper::new(Patience::default()),
             activities: Activities::default(),
             crew: Crew::new(hands, event_tx.clone()),
@@ -79,6 +98,9 @@ impl Manager {
             names: BTreeMap::new(),
             watched: BTreeSet::new(),
             queue: Vec::new(),
+            gpus: BTreeMap::new(),
+            asks: Asks::default(),
+            history: History::default(),
         };
         manager.adopt(left, now);
         manager
@@ -155,20 +177,33 @@ impl Manager {
     /// Decides and acts upon what is known now.
     pub fn turn(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: &Anchor) -> Outcome {
         self.meet(snapshot, now.mono);
-        let view = view::view(snapshot, &self.activities, &self.keeper, |tenant| self.terms(tenant, labels), now.mono);
+        self.hear(snapshot, labels, now);
+        let decide_at = self.decide(snapshot, labels, now.mono);
+        let mut outcome = self.carry_out(now);
+        self.answer(&outcome.changes, now);
+        outcome.again_at = [outcome.again_at, decide_at, self.answer_by()].into_iter().flatten().min();
+        outcome
+    }
+
+    /// What the policy wants becomes what is wanted. When to ask it again.
+    fn decide(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: Mono) -> Option<Mono> {
+        if self.policy.is_none() {
+            self.watch(&View::default());
+            return None;
+        }
+        let view = view::view(snapshot, &self.activities, &self.keeper, |tenant| self.terms(tenant, labels), now);
         self.watch(&view);
-        let verdict = self.policy.decide(&view, now.mono);
+        let verdict = self.policy.as_mut()?.decide(&view, now);
         for decision in verdict.decisions {
             let want = want_of(decision.action);
             let reason = decision.reason.to_string();
-            if let Err(refused) = self.keeper.want(&decision.tenant, want, By::Policy, &reason, now.mono) {
+            if let Err(refused) = self.keeper.want(&decision.tenant, want, By::Policy, &reason, now) {
                 tracing::debug!(tenant = %decision.tenant, %refused, "the policy's wish is not taken");
             }
         }
         self.queue = verdict.queue;
-        let mut outcome = self.carry_out(now);
-        outcome.again_at = outcome.again_at.into_iter().chain(verdict.again_at).min();
-        outcome
+        self.gpus = view.tenants.into_iter().map(|tenant| (tenant.key, tenant.gpus)).collect();
+        verdict.again_at
     }
 
     /// Wants everybody free; the turns after it do it.
@@ -196,6 +231,7 @@ impl Manager {
             let subject = self.subject(&tenant);
             self.crew.begin(subject, step);
         }
+        turn.changes.iter().for_each(|change| self.history.note(change, now));
         Outcome { changes: turn.changes, again_at: turn.again_at }
     }
 
@@ -247,7 +283,7 @@ impl Manager {
     }
 
     /// Evidence is wanted of everybody who shares a GPU: the end of their computing is someone else's turn.
-    fn watch(&mut self, view: &berth_policy::View) {
+    fn watch(&mut self, view: &View) {
         let shared = view.tenants.iter().filter(|tenant| {
             let is_beside =
                 |other: &&berth_policy::Tenant| other.key != tenant.key && !other.gpus.is_disjoint(&tenant.gpus);

@@ -1,5 +1,7 @@
 //! The manager with a real keeper, journal and policy, and hands that only write down what they are asked to do.
 
+mod asks;
+
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,12 +25,17 @@ const MS: u64 = 1_000_000;
 #[derive(Debug, Default)]
 struct NotingHands {
     steps: Mutex<Vec<(TenantKey, Step)>>,
+    /// What goes wrong with every step that makes a hold, if something does.
+    fail: Mutex<Option<String>>,
 }
 
 impl Hands for NotingHands {
     fn perform(&self, subject: &Subject, step: Step) -> Result<(), StepFailure> {
         self.steps.lock().unwrap().push((subject.tenant.clone(), step));
-        Ok(())
+        match self.fail.lock().unwrap().clone() {
+            Some(message) if !step.sets_free() => Err(StepFailure { message, is_passing: false }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -62,13 +69,25 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
+        Self::under(PolicyName::Fifo)
+    }
+
+    fn under(policy: PolicyName) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(&dir.path().join("holds"), Role::Daemon, Duration::ZERO, "/proc".as_ref());
         let (journal, found) = journal.unwrap();
         let (event_tx, event_rx) = mpsc::channel();
         let hands = Arc::new(NotingHands::default());
-        let policy = Box::new(Fifo::new(FifoSettings::default()));
-        let parts = Parts { policy, hands: hands.clone(), journal, ground: Box::new(OpenGround), event_tx };
+        let fifo =
+            |name| (name == PolicyName::Fifo).then(|| Box::new(Fifo::new(FifoSettings::default())) as Box<dyn Policy>);
+        let parts = Parts {
+            policy,
+            policies: Box::new(fifo),
+            hands: hands.clone(),
+            journal,
+            ground: Box::new(OpenGround),
+            event_tx,
+        };
         let manager = Manager::new(parts, found, Mono(0));
         let monitor = Monitor::new(settings::Monitor::default());
         let mut host = Host { manager, monitor, hands, event_rx, now: 1_000 * MS, _dir: dir };

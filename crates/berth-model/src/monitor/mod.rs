@@ -140,7 +140,8 @@ impl Monitor {
             | Event::Drained { .. }
             | Event::Launched { .. }
             | Event::Step { .. }
-            | Event::Paused { .. } => Vec::new(),
+            | Event::Paused { .. }
+            | Event::Asked => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),
             Event::Stirred { at, .. } => {

@@ -26,6 +26,7 @@ impl Monitor {
                 .collect(),
             counters: self.counters,
             probes: None,
+            management: None,
         }
     }
 
@@ -135,6 +136,7 @@ impl Monitor {
             task_seconds: task.map(|task| now.mono.since(task.started).as_secs_f64()),
             task_start_evidence: task.map(|task| task.evidence),
             hold: None,
+            held_seconds: None,
         }
     }
 

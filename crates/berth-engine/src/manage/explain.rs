@@ -1,0 +1,67 @@
+//! Why a tenant runs or does not, from everything the manager knows.
+
+use berth_model::control::{Explanation, StandsAt};
+use berth_model::{Anchor, GpuIndex, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_policy::Activity;
+
+use super::Manager;
+
+impl Manager {
+    /// `tenant` has a row in the snapshot.
+    pub(super) fn explain(&self, tenant: &TenantKey, snapshot: &Snapshot, now: &Anchor) -> Explanation {
+        let rows: Vec<&TaskRow> = snapshot.tasks.iter().filter(|row| row.tenant == *tenant).collect();
+        let gpus: Vec<GpuIndex> = rows.iter().filter_map(|row| row.gpu_index).collect();
+        let view = self.keeper.view(tenant, now.mono);
+        let place = self.places.get(tenant).cloned().unwrap_or_default();
+        Explanation {
+            tenant: tenant.clone(),
+            name: self.name(tenant),
+            owner: rows.iter().find_map(|row| row.owner.clone()),
+            policy: self.policy_name,
+            computing_there: self.computing_beside(tenant, &gpus, snapshot),
+            gpus,
+            state: rows.iter().map(|row| row.state).max_by_key(|state| rank(*state)).unwrap_or(TaskState::Opening),
+            task_seconds: rows.iter().find_map(|row| row.task_seconds),
+            held_seconds: view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()),
+            stands_at: self.stands_at(tenant),
+            is_paused_by_others: view.as_ref().is_some_and(|view| view.is_frozen_by_others),
+            hold: view.and_then(|view| self.hold_row(tenant, &view, now)),
+            means: self.ground.offered(&place).into_iter().collect(),
+            history: self.history.of(tenant),
+        }
+    }
+
+    fn stands_at(&self, tenant: &TenantKey) -> Option<StandsAt> {
+        match self.activities.activity_of(tenant)? {
+            Activity::AtLaunch { .. } if self.activities.has_launched(tenant) => Some(StandsAt::Launch),
+            Activity::AtLaunch { .. } => Some(StandsAt::FirstLaunch),
+            Activity::AtAllocation { bytes, .. } => Some(StandsAt::Allocation { bytes }),
+            Activity::Loading | Activity::Computing { .. } | Activity::Quiet { .. } | Activity::Unseen => None,
+        }
+    }
+
+    fn computing_beside(&self, tenant: &TenantKey, gpus: &[GpuIndex], snapshot: &Snapshot) -> Vec<String> {
+        let is_beside = |row: &&TaskRow| {
+            row.tenant != *tenant && row.gpu_index.is_some_and(|gpu| gpus.is_empty() || gpus.contains(&gpu))
+        };
+        let computes = |row: &&TaskRow| match self.activities.activity_of(&row.tenant) {
+            Some(Activity::Unseen) | None => row.state == TaskState::Computing,
+            Some(activity) => matches!(activity, Activity::Computing { .. }),
+        };
+        let mut names: Vec<String> =
+            snapshot.tasks.iter().filter(is_beside).filter(computes).map(|row| row.container_name.clone()).collect();
+        names.dedup();
+        names
+    }
+}
+
+/// Which of its rows speaks for a tenant on several GPUs.
+fn rank(state: TaskState) -> u8 {
+    match state {
+        TaskState::Lost => 0,
+        TaskState::Opening => 1,
+        TaskState::Idle => 2,
+        TaskState::Loaded => 3,
+        TaskState::Computing => 4,
+    }
+}

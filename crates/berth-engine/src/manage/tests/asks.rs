@@ -1,0 +1,171 @@
+//! What people ask, and what they are answered.
+
+use std::sync::mpsc::channel;
+
+use berth_model::control::{Answer, Ask, Caller, Explanation, PastWhat, Refusal, Standing, StandsAt, What};
+use berth_model::snapshot::HoldStage;
+
+use super::*;
+
+fn root() -> Caller {
+    Caller { uid: 0, user: Some("root".into()), is_admin: true }
+}
+
+/// Runs tenant `uid` in [`Host::arrives`].
+fn user(uid: u32) -> Caller {
+    Caller { uid, user: None, is_admin: false }
+}
+
+fn hold(tenant: &str) -> What {
+    What::Hold { tenant: tenant.into(), means: None, reason: Some("needs the GPU for a demo".into()) }
+}
+
+fn release(tenant: &str) -> What {
+    What::Release { tenant: tenant.into() }
+}
+
+impl Host {
+    /// Two that compute, under a policy of this name.
+    fn with_two(policy: PolicyName) -> Self {
+        let mut host = Host::under(policy);
+        for pid in [1, 2] {
+            host.arrives(pid);
+            host.tell(Event::Moment { process: key(pid), moment: Moment::FirstLaunch, at: Mono(host.now) });
+        }
+        host.look(&[1, 2]);
+        host.settle();
+        host.steps();
+        host
+    }
+
+    fn asks(&mut self, caller: Caller, what: What) -> Result<Answer, Refusal> {
+        let (tx, rx) = channel();
+        self.manager.ask(Ask { caller, what }, Box::new(move |answer| tx.send(answer).unwrap()));
+        self.settle();
+        rx.try_recv().expect("there is an answer")
+    }
+
+    fn stands(&mut self, caller: Caller, what: What) -> Standing {
+        match self.asks(caller, what) {
+            Ok(Answer::Stands(standing)) => standing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn explained(&mut self, selector: &str) -> Explanation {
+        match self.asks(user(99), What::Explain { tenant: selector.into() }) {
+            Ok(Answer::Explained(explanation)) => *explanation,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_person_holds_and_releases_without_any_policy() {
+    let mut host = Host::with_two(PolicyName::Off);
+    let held = host.stands(root(), hold("t1"));
+    let row = held.hold.expect("it is held");
+    assert_eq!((row.stage, row.by_uid, held.is_settled), (HoldStage::Held, Some(0), true));
+    assert_eq!((row.reason.as_str(), row.means), ("needs the GPU for a demo", Some(Means::Freeze)));
+    assert_eq!(host.steps(), [(tenant(1), Step::Freeze(Freezer::Cgroup))]);
+
+    let free = host.stands(root(), release("/t1"));
+    assert_eq!(free.hold.map(|row| row.stage), Some(HoldStage::Exempt), "policies leave it alone");
+    assert_eq!(host.steps(), [(tenant(1), Step::Thaw(Freezer::Cgroup))]);
+    assert_eq!(host.stands(root(), What::HandBack { tenant: "t1".into() }).hold, None);
+}
+
+#[test]
+fn owners_act_on_their_own_and_on_nobody_else() {
+    let mut host = Host::with_two(PolicyName::Off);
+    let refused = host.asks(user(2), hold("t1")).unwrap_err();
+    assert!(matches!(&refused, Refusal::NotYours { owner: Some(owner), .. } if owner == "1"), "{refused:?}");
+    assert_eq!(host.steps(), [], "nothing was done");
+    host.stands(user(1), hold("t1"));
+    assert_eq!(host.asks(user(2), release("t1")).unwrap_err().code(), "forbidden");
+    host.stands(user(1), release("t1"));
+}
+
+#[test]
+fn what_root_has_decided_its_owner_does_not_undo() {
+    let mut host = Host::with_two(PolicyName::Off);
+    host.stands(root(), hold("t1"));
+    let refused = host.asks(user(1), release("t1")).unwrap_err();
+    assert_eq!(refused, Refusal::DecidedByAnother { name: "/t1".into(), uid: 0 });
+    assert_eq!(host.asks(user(1), What::HandBack { tenant: "t1".into() }).unwrap_err().code(), "forbidden");
+}
+
+#[test]
+fn only_admins_switch_the_policy_and_off_releases_what_it_held() {
+    let mut host = Host::with_two(PolicyName::Fifo);
+    host.arrives(3);
+    host.look(&[1, 2, 3]);
+    host.settle();
+    host.tell(Event::Halted { process: key(3), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    host.stands(user(2), hold("t2"));
+    assert!(host.manager.keeper.note(&tenant(3)).is_some(), "the policy holds the third");
+
+    let off = What::SetPolicy { policy: PolicyName::Off };
+    assert_eq!(host.asks(user(1), off.clone()).unwrap_err(), Refusal::AdminsOnly);
+    assert!(host.manager.keeper.note(&tenant(3)).is_some());
+    host.asks(root(), off).unwrap();
+    assert_eq!(host.manager.keeper.note(&tenant(3)), None);
+    assert!(host.manager.keeper.note(&tenant(2)).is_some(), "a person's hold stays");
+}
+
+#[test]
+fn releasing_all_releases_what_one_may_and_nothing_else() {
+    let mut host = Host::with_two(PolicyName::Off);
+    host.stands(user(1), hold("t1"));
+    host.stands(user(2), hold("t2"));
+    let Ok(Answer::Released(released)) = host.asks(user(2), What::ReleaseAll) else { panic!("not released") };
+    assert_eq!(released.iter().map(|standing| standing.name.as_str()).collect::<Vec<_>>(), ["/t2"]);
+    assert_eq!(host.asks(user(2), What::ReleaseAll).unwrap_err().code(), "forbidden", "the rest is another's");
+    assert!(matches!(host.asks(root(), What::ReleaseAll), Ok(Answer::Released(released)) if released.len() == 1));
+    assert_eq!(host.asks(root(), What::ReleaseAll), Ok(Answer::Released(vec![])));
+}
+
+#[test]
+fn a_hold_that_fails_is_told_with_what_went_wrong() {
+    let mut host = Host::with_two(PolicyName::Off);
+    *host.hands.fail.lock().unwrap() = Some("no such file".into());
+    let refused = host.asks(root(), hold("t1")).unwrap_err();
+    assert!(matches!(&refused, Refusal::Failed { message, .. } if message.contains("no such file")), "{refused:?}");
+    assert!(matches!(&host.explained("t1").history[0].what, PastWhat::Failed { .. }));
+}
+
+#[test]
+fn means_that_are_not_there_are_refused_with_those_that_are() {
+    let mut host = Host::with_two(PolicyName::Off);
+    let park = What::Hold { tenant: "t1".into(), means: Some(Means::Park), reason: None };
+    let told = host.asks(root(), park).unwrap_err().to_string();
+    assert_eq!(told, "`/t1` cannot be held by park; what can be done to it here: freeze, gate");
+}
+
+#[test]
+fn who_waits_is_told_for_whom_at_what_and_what_came_before() {
+    let mut host = Host::under(PolicyName::Fifo);
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.look(&[1]);
+    host.settle();
+    host.now += 500 * MS;
+    host.arrives(2);
+    host.look(&[1, 2]);
+    host.settle();
+    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    host.now += 14_000 * MS;
+
+    let told = host.explained("t2");
+    let row = told.hold.expect("it is held");
+    assert_eq!((row.stage, row.place, row.places), (HoldStage::Held, Some(1), Some(1)));
+    assert_eq!((row.behind.as_deref(), told.stands_at), (Some("/t1"), Some(StandsAt::FirstLaunch)));
+    assert_eq!((told.computing_there, told.policy), (vec!["/t1".to_owned()], PolicyName::Fifo));
+    assert!((13.9..14.1).contains(&told.held_seconds), "{}", told.held_seconds);
+    let PastWhat::Held { released: None, by_uid: None, reason, .. } = &told.history[0].what else {
+        panic!("{:?}", told.history)
+    };
+    assert!(reason.contains("/t1"), "{reason}");
+}

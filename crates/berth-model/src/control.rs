@@ -1,0 +1,270 @@
+//! What people may ask of a daemon, what it answers, and how they name whom they mean.
+//!
+//! Plain data and the rules that need nothing else: [`find`] turns what a person typed into a tenant, [`Caller::may_act_on`]
+//! says who may. Asking, waiting and carrying out are others' work.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::hold::Means;
+use crate::id::{GpuIndex, TenantKey};
+use crate::quantity::Bytes;
+use crate::settings::PolicyName;
+use crate::snapshot::{HoldRow, TaskRow, TaskState};
+
+/// Names listed in an error; more would hide the rest.
+const MOST_NAMES: usize = 12;
+
+/// Who asks, as the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub uid: u32,
+    /// `uid`'s name, where this host knows one.
+    pub user: Option<String>,
+    /// Root, or the user the daemon runs as.
+    pub is_admin: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    pub caller: Caller,
+    pub what: What,
+}
+
+/// `tenant` is what a person typed; see [`find`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Keep it off the GPUs until a person says otherwise or its task ends. `None`: by what suits it.
+    Hold {
+        tenant: String,
+        means: Option<Means>,
+        reason: Option<String>,
+    },
+    /// Let it run, and let no policy hold it until its task ends.
+    Release {
+        tenant: String,
+    },
+    /// Release everybody who is held and whom the caller may release.
+    ReleaseAll,
+    /// Leave it to the policy again.
+    HandBack {
+        tenant: String,
+    },
+    /// From now on this policy decides. `off` releases what the one before it holds.
+    SetPolicy {
+        policy: PolicyName,
+    },
+    Explain {
+        tenant: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Where the tenant stands now.
+    Stands(Standing),
+    /// Those that were released.
+    Released(Vec<Standing>),
+    Policy(PolicyView),
+    Explained(Box<Explanation>),
+}
+
+/// Called once, on the loop's thread: must not block. Dropped uncalled only if the loop has ended.
+pub type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
+
+/// A tenant after something was asked about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Standing {
+    pub tenant: TenantKey,
+    pub name: String,
+    /// As in its row; `None` while it is free and left to the policy.
+    pub hold: Option<HoldRow>,
+    /// What was asked for has come about. Otherwise it is still under way.
+    pub is_settled: bool,
+}
+
+/// Who decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyView {
+    pub policy: PolicyName,
+}
+
+/// Why a tenant runs or does not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub tenant: TenantKey,
+    pub name: String,
+    pub owner: Option<String>,
+    pub policy: PolicyName,
+    pub gpus: Vec<GpuIndex>,
+    pub state: TaskState,
+    pub task_seconds: Option<f64>,
+    /// Time it was kept off in this task.
+    pub held_seconds: f64,
+    /// The driver call it stands at, if it was stopped at one.
+    pub stands_at: Option<StandsAt>,
+    pub hold: Option<HoldRow>,
+    /// Someone else paused it: berth leaves it alone.
+    pub is_paused_by_others: bool,
+    /// How it could be held here.
+    pub means: Vec<Means>,
+    /// Others that compute on its GPUs, as people call them.
+    pub computing_there: Vec<String>,
+    /// Its last holds and failures, newest first: those since the daemon started, and no more than a few.
+    pub history: Vec<PastHold>,
+}
+
+/// Where a tenant stands that the gate has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
+pub enum StandsAt {
+    FirstLaunch,
+    Launch,
+    Allocation { bytes: Bytes },
+}
+
+/// One hold of the past, the present one included; or one that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastHold {
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub what: PastWhat,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum PastWhat {
+    Held {
+        means: Means,
+        by_uid: Option<u32>,
+        reason: String,
+        /// `None` while it lasts.
+        released: Option<PastRelease>,
+    },
+    Failed {
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastRelease {
+    pub at: Timestamp,
+    pub by_uid: Option<u32>,
+    pub reason: String,
+}
+
+/// Why something is not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("no tenant is called `{selector}`{}", listed("; there are", known))]
+    NoSuchTenant { selector: String, known: Vec<String> },
+    #[error("`{selector}` may be several tenants{}", listed(":", candidates))]
+    Ambiguous { selector: String, candidates: Vec<String> },
+    #[error("`{name}` belongs to {}: only its owner and root may hold or release it", owner.as_deref().unwrap_or("somebody else"))]
+    NotYours { name: String, owner: Option<String> },
+    #[error("user {uid} has decided about `{name}`: only that user and root may change it")]
+    DecidedByAnother { name: String, uid: u32 },
+    #[error("the policy is the host's: only root and the user of the daemon may change it")]
+    AdminsOnly,
+    #[error("`{name}` cannot be held {}{}", manner(*means), listed("; what can be done to it here:", &words(offered)))]
+    NotOffered { name: String, means: Option<Means>, offered: Vec<Means> },
+    #[error("someone else has paused `{name}`: berth leaves it as it is until they let it go on")]
+    PausedByOthers { name: String },
+    #[error("`{name}`: {message}")]
+    Failed { name: String, message: String },
+    #[error("this daemon holds nobody: {reason}")]
+    NoHolds { reason: String },
+}
+
+impl Refusal {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoSuchTenant { .. } => "no_such_tenant",
+            Refusal::Ambiguous { .. } => "ambiguous_tenant",
+            Refusal::NotYours { .. } | Refusal::DecidedByAnother { .. } | Refusal::AdminsOnly => "forbidden",
+            Refusal::NotOffered { .. } => "means_not_offered",
+            Refusal::PausedByOthers { .. } => "paused_by_others",
+            Refusal::Failed { .. } => "hold_failed",
+            Refusal::NoHolds { .. } => "no_holds",
+        }
+    }
+}
+
+impl Caller {
+    /// `owner` is whom a label of its container names; without one the users its processes run as decide, all of them.
+    pub fn may_act_on(&self, owner: Option<&str>, uids: &[Option<u32>]) -> bool {
+        let is_own = match owner {
+            Some(owner) => self.user.as_deref() == Some(owner),
+            None => !uids.is_empty() && uids.iter().all(|uid| *uid == Some(self.uid)),
+        };
+        self.is_admin || is_own
+    }
+}
+
+/// The tenant a person means by its name, the beginning of its container's id, its cgroup's path or the end of it, its
+/// user's name, or its key in full. Who is called exactly so comes before who could be meant.
+pub fn find<'a>(selector: &str, rows: impl IntoIterator<Item = &'a TaskRow>) -> Result<&'a TenantKey, Refusal> {
+    let tenants: BTreeMap<&TenantKey, &TaskRow> = rows.into_iter().map(|row| (&row.tenant, row)).collect();
+    for is_meant in [is_called as fn(&TaskRow, &str) -> bool, may_be_called] {
+        let mut meant = tenants.values().copied().filter(|row| is_meant(row, selector));
+        match (meant.next(), meant.next()) {
+            (Some(only), None) => return Ok(&only.tenant),
+            (Some(first), Some(second)) => {
+                let candidates = [first, second].into_iter().chain(meant).map(name_and_key).collect();
+                return Err(Refusal::Ambiguous { selector: selector.to_owned(), candidates });
+            }
+            (None, _) => {}
+        }
+    }
+    let known = tenants.values().map(|row| row.container_name.clone()).collect();
+    Err(Refusal::NoSuchTenant { selector: selector.to_owned(), known })
+}
+
+fn is_called(row: &TaskRow, selector: &str) -> bool {
+    let is_id = row.container_id.as_ref().is_some_and(|id| id.0 == selector);
+    !selector.is_empty() && (row.container_name == selector || row.tenant.to_string() == selector || is_id)
+}
+
+fn may_be_called(row: &TaskRow, selector: &str) -> bool {
+    if selector.is_empty() {
+        return false;
+    }
+    match &row.tenant {
+        TenantKey::Container { id, .. } => id.0.starts_with(selector),
+        TenantKey::Cgroup { path } => {
+            let rest = path.strip_suffix(selector.trim_start_matches('/'));
+            rest.is_some_and(|rest| rest.ends_with('/'))
+        }
+        TenantKey::User { uid } => uid.to_string() == selector,
+    }
+}
+
+fn name_and_key(row: &TaskRow) -> String {
+    format!("{} ({})", row.container_name, row.tenant)
+}
+
+fn manner(means: Option<Means>) -> String {
+    means.map_or_else(|| "in any way".to_owned(), |means| format!("by {}", means.as_str()))
+}
+
+fn words(means: &[Means]) -> Vec<String> {
+    means.iter().map(|means| means.as_str().to_owned()).collect()
+}
+
+/// Nothing for nobody.
+fn listed(before: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let shown = names.iter().take(MOST_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_NAMES) {
+        0 => format!("{before} {shown}"),
+        more => format!("{before} {shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
