@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, completions, config, daemon, demo, doctor, events, load, ps, sim, top};
+use crate::commands::{bench, completions, config, daemon, demo, doctor, events, guard, load, ps, release, sim, top};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +51,7 @@ pub enum Command {
     Daemon(daemon::Args),
     Ps(ps::Args),
     Top(top::Args),
+    Release(release::Args),
     Events(events::Args),
     Doctor(doctor::Args),
     Config(config::Args),
@@ -58,6 +59,8 @@ pub enum Command {
     Load(load::Args),
     Bench(bench::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Guard(guard::Args),
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 pub mod events;
+pub mod guard;
 pub mod load;
 pub mod ps;
+pub mod release;
 pub mod sim;
 pub mod top;
 
@@ -25,6 +27,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Daemon(args) => daemon::run(&args, &global),
         Command::Ps(args) => ps::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
+        Command::Release(args) => release::run(&args, &global),
+        Command::Guard(args) => guard::run(&args),
         Command::Events(args) => events::run(&args, &global),
         Command::Doctor(args) => doctor::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),

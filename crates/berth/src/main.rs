@@ -10,6 +10,7 @@ mod columns;
 mod commands;
 mod demo;
 mod engine;
+mod guard;
 mod interrupt;
 mod live;
 mod logging;

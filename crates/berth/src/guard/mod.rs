@@ -1,0 +1,42 @@
+//! The guard: a small process that outlives the daemon and undoes its holds if it dies.
+//!
+//! The daemon starts it before it holds anybody, tells it over a socket where the journal is, and hands it the descriptors
+//! that must not die with the daemon. The guard then waits for the socket to hang up, which the kernel does however the
+//! daemon ends. If nobody else has taken the journal by then, it undoes what is in it and ends. It never decides anything.
+//!
+//! A guard that dies is replaced by the daemon. If both die, the next daemon, or `berth release --all`, finds the journal.
+//! `docs/decisions/0004-the-guard.md` says why it is made this way.
+
+mod hands;
+mod link;
+mod process;
+#[cfg(test)]
+mod supervise;
+mod undo;
+
+#[cfg(test)]
+mod tests;
+
+pub use hands::hands;
+pub use process::run;
+pub use undo::{Undo, Undone};
+
+use std::path::Path;
+
+use berth_model::ProcKey;
+use berth_store::Found;
+
+/// What could not be read is for a person to look at: nothing is done on a guess.
+pub fn tell_unusable(found: &Found) {
+    for file in &found.unusable {
+        tracing::warn!(path = %file.path.display(), why = file.why, "a record of a hold cannot be used");
+    }
+}
+
+/// Whether the process, and not a later one with its pid, stands stopped by a signal.
+fn is_stopped(proc_root: &Path, process: ProcKey) -> bool {
+    let stat = std::fs::read_to_string(proc_root.join(process.pid.to_string()).join("stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, fields)| fields.split_whitespace().collect());
+    let start_ticks = fields.get(19).and_then(|field| field.parse().ok());
+    fields.first() == Some(&"T") && start_ticks == Some(process.start_ticks)
+}
