@@ -7,16 +7,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, HOST};
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+use berth_model::control::Explanation;
+
 use crate::error::ErrorBody;
 pub use crate::events::Lagged;
+use crate::routes::paths;
 pub use follow::{Follow, Followed};
 
 /// A daemon answers from memory: one that takes longer is stuck.
@@ -57,7 +61,23 @@ impl ClientError {
 
     /// There is a snapshot soon: the daemon has only just started.
     pub fn is_not_ready(&self) -> bool {
-        matches!(self, ClientError::Refused { code, .. } if code == "not_ready")
+        self.code() == Some("not_ready")
+    }
+
+    /// Why the daemon refused, for programs.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            ClientError::Refused { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
+    /// This user may not: not even connect, or not what was asked for.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => self.code() == Some("forbidden"),
+        }
     }
 }
 
@@ -73,10 +93,20 @@ impl Client {
     /// `path`: one of [`crate::paths`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let body = self.get_bytes(path).await?;
-        serde_json::from_slice(&body).map_err(|source| match source.is_data() {
-            true => ClientError::NotUnderstood { path: path.to_owned(), source },
-            false => self.foreign(),
-        })
+        self.read(path, &body)
+    }
+
+    /// Asks for something to be done: `body` is the JSON of it.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        let unfit = |source| ClientError::NotUnderstood { path: path.to_owned(), source };
+        let body = Bytes::from(serde_json::to_vec(body).map_err(unfit)?);
+        let answer = self.bytes_of(path, request(Method::POST, path, body)).await?;
+        self.read(path, &answer)
+    }
+
+    /// Why a tenant runs or does not. `tenant` is what a person calls it.
+    pub async fn explain(&self, tenant: &str) -> Result<Explanation, ClientError> {
+        self.get(&format!("{}?tenant={}", paths::EXPLAIN, percent_encoded(tenant))).await
     }
 
     /// For answers that are no JSON: the metrics page.
@@ -89,9 +119,20 @@ impl Client {
         Follow::new(self.clone(), snapshot_every)
     }
 
+    fn read<T: DeserializeOwned>(&self, path: &str, body: &Bytes) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|source| match source.is_data() {
+            true => ClientError::NotUnderstood { path: path.to_owned(), source },
+            false => self.foreign(),
+        })
+    }
+
     async fn get_bytes(&self, path: &str) -> Result<Bytes, ClientError> {
+        self.bytes_of(path, request(Method::GET, path, Bytes::new())).await
+    }
+
+    async fn bytes_of(&self, path: &str, request: Request<Full<Bytes>>) -> Result<Bytes, ClientError> {
         self.in_time(async {
-            let response = self.request(path).await?;
+            let response = self.request(path, request).await?;
             self.body_of(response).await
         })
         .await
@@ -99,7 +140,7 @@ impl Client {
 
     /// The head of a successful answer, in time; its body may take as long as it likes.
     async fn stream(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
-        self.in_time(self.request(path)).await
+        self.in_time(self.request(path, request(Method::GET, path, Bytes::new()))).await
     }
 
     async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
@@ -107,14 +148,14 @@ impl Client {
         tokio::time::timeout(TIMEOUT, answer).await.map_err(silent)?
     }
 
-    async fn request(&self, path: &str) -> Result<Response<Incoming>, ClientError> {
+    async fn request(&self, path: &str, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|source| self.not_connected(source))?;
         let http = |source| self.failed(source);
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // Ends with the response; its errors come out of the response too.
         tokio::spawn(connection);
-        let response = sender.send_request(request(path)).await.map_err(http)?;
+        let response = sender.send_request(request).await.map_err(http)?;
         if response.status().is_success() { Ok(response) } else { Err(self.refusal(path, response).await?) }
     }
 
@@ -150,13 +191,23 @@ impl Client {
     }
 }
 
-fn request(path: &str) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.uri_mut() = path.parse().expect("paths are constants of this crate");
+fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().expect("paths are constants of this crate, queries are encoded");
     let headers = request.headers_mut();
     headers.insert(HOST, hyper::header::HeaderValue::from_static("berth"));
     headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("*/*"));
     request
+}
+
+/// For a query: whatever is no letter, digit or one of a few marks is written by its bytes.
+fn percent_encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    });
+    encoded.collect()
 }
 
 #[cfg(test)]

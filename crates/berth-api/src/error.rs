@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use berth_model::control::Refusal;
 use serde::{Deserialize, Serialize};
 
 /// The body of every answer that is no success.
@@ -15,8 +16,8 @@ pub struct ErrorBody {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`,
-    /// `too_many_connections`, `internal`.
+    /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`, `stopping`,
+    /// `too_many_connections`, `internal`; and those of [`Refusal::code`].
     pub code: String,
     pub message: String,
 }
@@ -25,10 +26,18 @@ pub struct ErrorDetail {
 pub(crate) enum ApiError {
     #[error("there is nothing at {0}: GET /v1/openapi.json lists what there is")]
     NotFound(Uri),
-    #[error("{0} {1} is not offered: every path answers GET only")]
+    #[error("{0} {1} is not offered: GET /v1/openapi.json lists what is")]
     MethodNotAllowed(Method, Uri),
-    #[error("query of {path}: {reason}")]
-    BadQuery { path: &'static str, reason: String },
+    #[error("{path}: {reason}")]
+    BadRequest { path: String, reason: String },
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("the kernel does not say who is asking")]
+    Stranger,
+    #[error("the daemon is stopping")]
+    Stopping,
+    #[error("the daemon answered something else than it was asked")]
+    Unexpected,
     #[error("no look at the host has been finished yet: try again in a moment")]
     NotReady,
     #[error("the last look at the host was {} s ago: the daemon no longer watches, restart it", age.as_secs())]
@@ -44,12 +53,27 @@ impl ApiError {
         match self {
             ApiError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             ApiError::MethodNotAllowed(..) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            ApiError::BadQuery { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
+            ApiError::BadRequest { .. } => (StatusCode::BAD_REQUEST, "bad_request"),
+            ApiError::Refused(refusal) => (status_of(refusal), refusal.code()),
+            ApiError::Stranger => (StatusCode::FORBIDDEN, "forbidden"),
+            ApiError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            ApiError::Unexpected => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
             ApiError::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
             ApiError::Stalled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stalled"),
             ApiError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_connections"),
             ApiError::Metrics(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
+    }
+}
+
+fn status_of(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::NoSuchTenant { .. } => StatusCode::NOT_FOUND,
+        Refusal::NotYours { .. } | Refusal::DecidedByAnother { .. } | Refusal::AdminsOnly => StatusCode::FORBIDDEN,
+        Refusal::Ambiguous { .. } | Refusal::PausedByOthers { .. } => StatusCode::CONFLICT,
+        Refusal::NotOffered { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::NoHolds { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! A [`Feed`] sits between the engine's thread and everybody who listens: publishing never waits for a listener, and a
 //! listener that is too slow is told how much it missed. [`Server`] answers from the feed alone: no request makes the
-//! daemon look at a GPU, and no client, however slow, can hold up or use up the daemon. There is no access control here beyond the permissions of the socket.
+//! daemon look at a GPU, and no client, however slow, can hold up or use up the daemon. Whoever may open the socket may read;
+//! holding and releasing is asked of a [`Control`], which is told by the kernel's word who asks, and judges.
 #![forbid(unsafe_code)]
 
 pub mod client;
+mod control;
 mod error;
 mod events;
 mod feed;
@@ -19,7 +21,8 @@ mod unread;
 mod usage;
 
 pub use client::{Client, ClientError, Follow, Followed};
+pub use control::Control;
 pub use error::{ErrorBody, ErrorDetail};
 pub use feed::{Feed, Notice};
-pub use routes::{Health, Version, paths, router};
+pub use routes::{Health, HoldRequest, Holds, PolicyRequest, ReleaseRequest, Version, paths};
 pub use server::{Access, BindError, ServeError, Server};

@@ -8,18 +8,22 @@ use axum::extract::{Query, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, Uri};
 use axum::response::IntoResponse;
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use berth_model::snapshot::{EndedTask, SourceView};
 use berth_model::{GpuView, Snapshot, TaskRow};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::control::Served;
 use crate::error::ApiError;
 use crate::events::{self, EventsQuery};
 use crate::feed::Feed;
 use crate::metrics;
 use crate::usage::Usage;
+pub use control::{HoldRequest, Holds, PolicyRequest, ReleaseRequest};
+
+mod control;
 
 const OPENAPI: &str = include_str!("../openapi.json");
 
@@ -33,6 +37,12 @@ pub mod paths {
     pub const GPUS: &str = "/v1/gpus";
     pub const ENDED: &str = "/v1/ended";
     pub const SOURCES: &str = "/v1/sources";
+    pub const HOLDS: &str = "/v1/holds";
+    pub const HOLD: &str = "/v1/hold";
+    pub const RELEASE: &str = "/v1/release";
+    pub const POLICY: &str = "/v1/policy";
+    /// With the query `tenant`.
+    pub const EXPLAIN: &str = "/v1/explain";
     pub const EVENTS: &str = "/v1/events";
     pub const VERSION: &str = "/v1/version";
     pub const HEALTH: &str = "/v1/health";
@@ -58,20 +68,25 @@ pub struct Health {
 type Shared = Arc<Feed>;
 type Answer<T> = Result<Json<T>, ApiError>;
 
-pub fn router(feed: Arc<Feed>) -> Router {
+pub(crate) fn router(served: Served) -> Router {
     let routes = table().into_iter().fold(Router::new(), |router, (path, route)| {
         router.route(path, route.fallback(|method: Method, uri: Uri| async { ApiError::MethodNotAllowed(method, uri) }))
     });
-    routes.fallback(|uri: Uri| async { ApiError::NotFound(uri) }).with_state(feed)
+    routes.fallback(|uri: Uri| async { ApiError::NotFound(uri) }).with_state(served)
 }
 
-fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
+fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
     vec![
         (paths::SNAPSHOT, get(snapshot)),
         (paths::TASKS, get(tasks)),
         (paths::GPUS, get(gpus)),
         (paths::ENDED, get(ended)),
         (paths::SOURCES, get(sources)),
+        (paths::HOLDS, get(control::holds)),
+        (paths::HOLD, post(control::hold)),
+        (paths::RELEASE, post(control::release)),
+        (paths::POLICY, get(control::policy).post(control::set_policy)),
+        (paths::EXPLAIN, get(control::explain)),
         (paths::EVENTS, get(follow)),
         (paths::VERSION, get(version)),
         (paths::HEALTH, get(health)),
@@ -109,7 +124,8 @@ async fn follow(
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::BadQuery { path: paths::EVENTS, reason: error.body_text() })?;
+    let Query(query) =
+        query.map_err(|error| ApiError::BadRequest { path: paths::EVENTS.to_owned(), reason: error.body_text() })?;
     let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     Ok(events::stream(&feed, &query, last_seen))
 }

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -17,8 +20,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use crate::control::{Peer, Served};
 use crate::error::ApiError;
-use crate::feed::Feed;
 use crate::routes::router;
 use crate::unread::Unread;
 
@@ -33,7 +36,7 @@ const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// The same for those who are about to be refused.
 const REFUSED_ASK_WITHIN: Duration = Duration::from_secs(1);
 
-/// Bytes of a request that are ever held. Requests here have no body, so nobody reads one.
+/// Bytes of a request's head that are ever held. How much of a body is read, its handler says.
 const REQUEST_LEN: usize = 16 << 10;
 
 /// Answers under way get this long at a stop.
@@ -43,8 +46,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
-pub(crate) async fn serve(listener: UnixListener, feed: Arc<Feed>, stop: impl Future<Output = ()>) {
-    let (mut places, graceful, mut connections) = (Places::new(&feed), GracefulShutdown::new(), JoinSet::new());
+pub(crate) async fn serve(listener: UnixListener, served: Served, stop: impl Future<Output = ()>) {
+    let (mut places, graceful, mut connections) = (Places::new(&served), GracefulShutdown::new(), JoinSet::new());
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -64,7 +67,7 @@ pub(crate) async fn serve(listener: UnixListener, feed: Arc<Feed>, stop: impl Fu
         }
     }
     drop(listener);
-    feed.close();
+    served.feed.close();
     // Who is not done by then is cut off with the set of connections.
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
@@ -87,10 +90,10 @@ struct Place {
 }
 
 impl Places {
-    fn new(feed: &Arc<Feed>) -> Self {
+    fn new(served: &Served) -> Self {
         let refusal = Router::new().fallback(|| async { ApiError::Full { most: CONNECTIONS } });
         Self {
-            answered: (Arc::new(Semaphore::new(CONNECTIONS)), router(Arc::clone(feed))),
+            answered: (Arc::new(Semaphore::new(CONNECTIONS)), router(served.clone())),
             refused: (Arc::new(Semaphore::new(REFUSALS)), refusal),
             was_full: false,
         }
@@ -116,12 +119,13 @@ impl Place {
     /// Serves `stream` until it ends or `graceful` is shut down; the place is free again then.
     fn answer(self, stream: UnixStream, graceful: &GracefulShutdown) -> impl Future<Output = ()> + use<> {
         let Place { router, ask_within, keep_alive, permit } = self;
+        let service = WithPeer { peer: Peer::of(&stream), router: TowerToHyperService::new(router) };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(ask_within)
             .max_buf_size(REQUEST_LEN)
             .keep_alive(keep_alive)
-            .serve_connection(TokioIo::new(Unread::new(stream)), TowerToHyperService::new(router));
+            .serve_connection(TokioIo::new(Unread::new(stream)), service);
         let connection = graceful.watch(connection);
         async move {
             if let Err(error) = connection.await {
@@ -129,6 +133,26 @@ impl Place {
             }
             drop(permit);
         }
+    }
+}
+
+/// Tells whoever answers who is asking.
+#[derive(Debug, Clone)]
+struct WithPeer {
+    peer: Option<Peer>,
+    router: TowerToHyperService<Router>,
+}
+
+impl Service<Request<Incoming>> for WithPeer {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        self.router.call(request)
     }
 }
 

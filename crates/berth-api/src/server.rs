@@ -14,6 +14,7 @@ use tokio::net::UnixListener;
 
 use berth_model::settings::LONGEST_SOCKET;
 
+use crate::control::{Control, Served};
 use crate::feed::Feed;
 use crate::serve::serve;
 
@@ -77,10 +78,15 @@ impl Server {
     }
 
     /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
-    pub async fn serve(self, feed: Arc<Feed>, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    pub async fn serve(
+        self,
+        feed: Arc<Feed>,
+        control: Arc<dyn Control>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
         let failed = |source| ServeError { path: self.path.clone(), source };
         let listener = self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
-        serve(listener, feed, stop).await;
+        serve(listener, Served { feed, control }, stop).await;
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
 //! A daemon's server on a real socket of its own, for tests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use berth_model::control::{Answer, Ask, Refusal, Reply};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::client::Client;
+use crate::control::Control;
 use crate::feed::Feed;
 use crate::server::{Access, ServeError, Server};
 
@@ -17,8 +19,25 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) struct Daemon {
     dir: TempDir,
     pub feed: Arc<Feed>,
+    pub asked: Arc<Asked>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), ServeError>>,
+}
+
+/// Writes down what is asked, and gives the answer it was told to give; without one it is as if the loop had ended.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub asks: Mutex<Vec<Ask>>,
+    pub answer: Mutex<Option<Result<Answer, Refusal>>>,
+}
+
+impl Control for Asked {
+    fn ask(&self, ask: Ask, reply: Reply) {
+        self.asks.lock().unwrap().push(ask);
+        if let Some(answer) = self.answer.lock().unwrap().clone() {
+            reply(answer);
+        }
+    }
 }
 
 impl Daemon {
@@ -29,8 +48,9 @@ impl Daemon {
         let stopped = async {
             let _ = stopped.await;
         };
-        let serving = tokio::spawn(server.serve(Arc::clone(&feed), stopped));
-        Self { dir, feed, stop, serving }
+        let asked = Arc::new(Asked::default());
+        let serving = tokio::spawn(server.serve(Arc::clone(&feed), asked.clone(), stopped));
+        Self { dir, feed, asked, stop, serving }
     }
 
     pub fn client(&self) -> Client {

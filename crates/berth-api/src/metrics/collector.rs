@@ -1,10 +1,12 @@
 //! A snapshot as metrics, in the order of the snapshot, so that the same state gives the same page.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use berth_model::snapshot::ProbeCounters;
-use berth_model::{GpuView, Percent, Snapshot, SourceStatus, TaskRow};
+use berth_model::hold::Means;
+use berth_model::snapshot::{HoldCounters, HoldStage, Management, ProbeCounters};
+use berth_model::{GpuView, Percent, Snapshot, SourceStatus, TaskRow, TenantKey};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -28,6 +30,9 @@ impl Collector for HostCollector {
         page.daemon(&self.snapshot, &self.usage)?;
         if let Some(probes) = &self.snapshot.probes {
             page.probes(probes)?;
+        }
+        if let Some(management) = &self.snapshot.management {
+            page.management(management, &self.snapshot.tasks)?;
         }
         page.gpus(&self.snapshot.gpus)?;
         page.tenants(&self.snapshot.tasks)
@@ -73,6 +78,19 @@ impl Page<'_, '_> {
         self.single(names::PROBE_LATE, ConstCounter::new(probes.late))
     }
 
+    fn management(&mut self, management: &Management, rows: &[TaskRow]) -> fmt::Result {
+        self.gauges(names::POLICY, [(vec![(label::POLICY, management.policy.as_str().to_owned())], 1.0)])?;
+        self.single(names::QUEUE, ConstGauge::new(count(management.queue.len())))?;
+        let is_held = |row: &&TaskRow| row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held);
+        let held: BTreeSet<&TenantKey> = rows.iter().filter(is_held).map(|row| &row.tenant).collect();
+        self.single(names::TENANTS_HELD, ConstGauge::new(count(held.len())))?;
+        let HoldCounters { freeze, lock, gate, park, failed } = management.holds;
+        let by_means = [(Means::Freeze, freeze), (Means::Lock, lock), (Means::Gate, gate), (Means::Park, park)];
+        let labelled = by_means.map(|(means, holds)| (vec![(label::MEANS, means.as_str().to_owned())], float(holds)));
+        self.counters(names::HOLDS, labelled)?;
+        self.single(names::HOLD_FAILURES, ConstCounter::new(failed))
+    }
+
     fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {
         let each = |value: fn(&GpuView) -> Option<f64>| {
             gpus.iter().filter_map(move |gpu| Some((gpu_labels(gpu), value(gpu)?))).collect::<Vec<_>>()
@@ -99,6 +117,7 @@ impl Page<'_, '_> {
         self.gauges(names::TENANT_MEMORY, each(|row| row.gpu_memory_bytes.map(|bytes| float(bytes.0))))?;
         self.gauges(names::TENANT_CORE, each(|row| row.gpu_core_pct.map(ratio)))?;
         self.gauges(names::TASK_SECONDS, each(|row| row.task_seconds))?;
+        self.counters(names::TENANT_HELD, each(|row| row.held_seconds))?;
         let states = rows.iter().filter_map(|row| {
             let mut labels = tenant_labels(row)?;
             labels.push((label::STATE, row.state.as_str().to_owned()));
@@ -115,6 +134,16 @@ impl Page<'_, '_> {
         }
         let mut encoder = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         series.try_for_each(|(labels, value)| ConstGauge::new(value).encode(encoder.encode_family(&labels)?))
+    }
+
+    /// The same for what only grows while it is there.
+    fn counters(&mut self, (name, help): Named, series: impl IntoIterator<Item = (Labels, f64)>) -> fmt::Result {
+        let mut series = series.into_iter().peekable();
+        if series.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        series.try_for_each(|(labels, value)| ConstCounter::new(value).encode(encoder.encode_family(&labels)?))
     }
 
     /// A metric without labels.
@@ -144,6 +173,10 @@ fn truth(is_so: bool) -> f64 {
 
 fn ratio(percent: Percent) -> f64 {
     f64::from(percent.get()) / 100.0
+}
+
+fn count(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "exact up to 8 PiB")]

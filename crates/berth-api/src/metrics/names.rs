@@ -32,7 +32,17 @@ pub const GPU_CORE: Named = ("berth_gpu_core_ratio", "Share of time in which the
 pub const TENANT_MEMORY: Named = ("berth_tenant_memory_bytes", "GPU memory the tenant holds");
 pub const TENANT_CORE: Named = ("berth_tenant_core_ratio", "Share of the GPU's time the tenant used");
 pub const TENANT_STATE: Named = ("berth_tenant_state", "What the tenant does, named by the label state; always 1");
+pub const TENANT_HELD: Named = (
+    "berth_tenant_held_seconds",
+    "Time the tenant was kept off the GPUs in its present task; none where berth only watches",
+);
 pub const TASK_SECONDS: Named = ("berth_task_seconds", "How long the tenant's present task has been on the GPU");
+
+pub const POLICY: Named = ("berth_policy", "Who decides about holds, named by the label policy; always 1");
+pub const QUEUE: Named = ("berth_queue_length", "Tenants that wait for their turn on a GPU");
+pub const TENANTS_HELD: Named = ("berth_tenants_held", "Tenants that are kept off the GPUs now");
+pub const HOLDS: Named = ("berth_holds", "Holds that came about since the daemon started");
+pub const HOLD_FAILURES: Named = ("berth_hold_failures", "Holds and releases that failed since the daemon started");
 
 pub const PROCESS_CPU: Named = ("berth_process_cpu_seconds", "CPU time the daemon itself has used");
 pub const PROCESS_RESIDENT: Named = ("berth_process_resident_memory_bytes", "Memory the daemon itself holds");
@@ -48,4 +58,6 @@ pub mod label {
     pub const CONTAINER: &str = "container";
     pub const OWNER: &str = "owner";
     pub const STATE: &str = "state";
+    pub const POLICY: &str = "policy";
+    pub const MEANS: &str = "means";
 }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use berth_model::snapshot::{Counters, EndedTask, ProbeCounters, SourceView};
+use berth_model::hold::Means;
+use berth_model::settings::PolicyName;
+use berth_model::snapshot::{
+    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView,
+};
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
     Source, SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
@@ -54,6 +58,21 @@ fn row() -> TaskRow {
     }
 }
 
+pub(crate) fn hold() -> HoldRow {
+    HoldRow {
+        stage: HoldStage::Held,
+        means: Some(Means::Gate),
+        by_uid: None,
+        reason: "`trainer` computes on GPU 0".into(),
+        since: at(2),
+        held_seconds: 10.0,
+        place: Some(1),
+        places: Some(1),
+        behind: Some("trainer".into()),
+        expected_at: Some(at(30)),
+    }
+}
+
 fn gpu(index: u32, lost: Option<&str>) -> GpuView {
     GpuView {
         index: GpuIndex(index),
@@ -83,7 +102,8 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         state: TaskState::Idle,
         task_seconds: None,
         task_start_evidence: None,
-        hold: None,
+        hold: Some(hold()),
+        held_seconds: Some(10.0),
         ..row()
     };
     let opening = TaskRow { gpu_index: None, gpu_uuid: None, state: TaskState::Opening, ..user.clone() };
@@ -112,6 +132,16 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         ],
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
-        management: None,
+        management: Some(Management {
+            policy: PolicyName::Fifo,
+            queue: vec![QueueRow {
+                tenant: TenantKey::User { uid: 1000 },
+                name: "quo\"te\\d".into(),
+                behind: Some("trainer".into()),
+                since: at(2),
+                expected_at: Some(at(30)),
+            }],
+            holds: HoldCounters { freeze: 1, lock: 0, gate: 4, park: 0, failed: 2 },
+        }),
     })
 }

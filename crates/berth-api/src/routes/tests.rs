@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use berth_model::settings::PolicyName;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::*;
+#[path = "asking.rs"]
+mod asking;
 use crate::error::{ErrorBody, ErrorDetail};
 use crate::feed::Notice;
 
@@ -26,7 +29,12 @@ fn the_document_lists_exactly_the_paths_there_are() {
     let served: BTreeSet<String> = table().into_iter().map(|(path, _)| path.to_owned()).collect();
     assert_eq!(keys(&document()["paths"]), served);
     for (path, item) in document()["paths"].as_object().unwrap() {
-        assert_eq!(keys(item), BTreeSet::from(["get".to_owned()]), "{path}");
+        let methods = match path.as_str() {
+            paths::HOLD | paths::RELEASE => vec!["post"],
+            paths::POLICY => vec!["get", "post"],
+            _ => vec!["get"],
+        };
+        assert_eq!(keys(item).iter().collect::<Vec<_>>(), methods, "{path}");
     }
 }
 
@@ -44,6 +52,17 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("Counters", json(&snapshot.counters)),
         ("ProbeCounters", json(&snapshot.probes)),
         ("Health", json(&health)),
+        ("Hold", json(&samples::hold())),
+        ("Management", json(&snapshot.management)),
+        ("Queued", json(&snapshot.management.as_ref().unwrap().queue[0])),
+        ("HoldCounters", json(&snapshot.management.as_ref().unwrap().holds)),
+        ("Holds", json(&Holds { policy: None, queue: vec![], tenants: vec![] })),
+        ("Standing", json(&asking::standing())),
+        ("HoldRequest", json(&HoldRequest { tenant: String::new(), by: None, reason: None })),
+        ("ReleaseRequest", json(&ReleaseRequest::default())),
+        ("Policy", json(&PolicyRequest { policy: PolicyName::Off })),
+        ("Explanation", json(&asking::explanation())),
+        ("PastHold", json(&asking::explanation().history[0])),
         ("Version", json(&Version { version: String::new(), api: String::new() })),
         ("Error", json(&error)),
         ("Change", json(&Notice { id: 1, time: snapshot.taken_at, change: samples::change() })),
@@ -53,8 +72,8 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         let described = keys(&schema["properties"]);
         let missing: Vec<_> = keys(&answer).difference(&described).cloned().collect();
         assert!(missing.is_empty(), "schema {name} lacks {missing:?}");
-        // A change has other keys for each kind of change; its schema names those that all have.
-        if name != "Change" {
+        // A change has other keys for each kind of change, a hold of the past for each end of it.
+        if name != "Change" && name != "PastHold" {
             assert_eq!(keys(&answer), described, "schema {name}");
         }
     }

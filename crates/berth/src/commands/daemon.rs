@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use berth_api::{Access, Feed, Server};
 use berth_engine::Engine;
+use berth_model::control::{Ask, Reply};
 use berth_model::{Settings, Snapshot};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -74,13 +75,23 @@ fn go_first() {
     }
 }
 
+/// Lets those who ask over the socket ask the loop.
+struct LoopControl(berth_engine::Control);
+
+impl berth_api::Control for LoopControl {
+    fn ask(&self, ask: Ask, reply: Reply) {
+        self.0.ask(ask, reply);
+    }
+}
+
 async fn serve(server: Server, feed: Arc<Feed>, engine: &Engine, stop_rx: oneshot::Receiver<()>) -> Result<()> {
     let stop = async {
         // The sender lives in the signal thread for as long as the process does.
         let _ = stop_rx.await;
     };
+    let control = Arc::new(LoopControl(engine.control()));
     tokio::select! {
-        served = server.serve(Arc::clone(&feed), stop) => Ok(served?),
+        served = server.serve(Arc::clone(&feed), control, stop) => Ok(served?),
         result = watch(engine, &feed) => result,
     }
 }
