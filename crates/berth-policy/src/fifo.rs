@@ -22,6 +22,7 @@
 //! only where they cannot hit the making of a context or a teardown.
 
 mod book;
+mod computing;
 mod means;
 mod memory;
 mod order;

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use berth_model::{Bytes, GpuIndex, Mono, Percent, TenantKey};
+use berth_model::{Bytes, Mono, TenantKey};
 
+use super::computing::{Computing, fraction};
 use crate::Action;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Past, Tenant, View};
@@ -248,68 +249,63 @@ impl Record {
     }
 }
 
-// === who computes ===
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Who computes in a view, and since when.
-pub(super) struct Computing<'a> {
-    since: BTreeMap<&'a TenantKey, Mono>,
-    on: BTreeMap<GpuIndex, u32>,
-}
+    const MS: u64 = 1_000_000;
 
-impl<'a> Computing<'a> {
-    pub fn of(view: &'a View, settings: &FifoSettings, now: Mono) -> Self {
-        let mut found = Self { since: BTreeMap::new(), on: BTreeMap::new() };
-        for tenant in &view.tenants {
-            if let Some(since) = computes_since(tenant, view, settings, now) {
-                found.since.insert(&tenant.key, since);
-                tenant.gpus.iter().for_each(|gpu| *found.on.entry(*gpu).or_default() += 1);
-            }
+    /// A record after bursts of so many milliseconds with gaps between them.
+    fn after(bursts: u32, burst_ms: f64, gap_ms: u64) -> Record {
+        let mut record = Record::default();
+        let mut at = 0;
+        for _ in 0..bursts {
+            record.begin(Mono(at));
+            record.end(burst_ms / 1000.0);
+            at += MS;
+            record.rest(Mono(at));
+            at += gap_ms * MS;
         }
-        found
+        record
     }
 
-    pub fn since(&self, tenant: &Tenant) -> Option<Mono> {
-        self.since.get(&tenant.key).copied()
+    #[test]
+    fn a_tenant_is_what_its_bursts_are_once_one_has_come_back() {
+        let settings = FifoSettings::default();
+        assert_eq!(Record::default().weight(None, &settings), Weight::Unknown);
+        assert_eq!(after(1, 5.0, 1).weight(None, &settings), Weight::Light);
+        assert_eq!(after(1, 50.0, 1).weight(None, &settings), Weight::Heavy);
     }
 
-    /// The share of a GPU a tenant is taken to have.
-    fn rate(&self, tenant: &Tenant, view: &View) -> f64 {
-        if self.since(tenant).is_none() {
-            return 0.0;
-        }
-        if tenant.activity == Activity::Unseen {
-            let core = tenant.core.or_else(|| busiest_core(tenant, view));
-            return core.map_or(1.0, fraction);
-        }
-        let crowd = tenant.gpus.iter().filter_map(|gpu| self.on.get(gpu)).max();
-        1.0 / f64::from(crowd.copied().unwrap_or(1).max(1))
+    #[test]
+    fn a_past_tells_before_the_first_burst() {
+        let settings = FifoSettings::default();
+        let past = |active_seconds, duty| Past { active_seconds, peak_memory: None, duty };
+        let weight = |past: Past| Record::default().weight(Some(&past), &settings);
+        assert_eq!(weight(past(60.0, 0.14)), Weight::Light);
+        assert_eq!(weight(past(0.005, 0.9)), Weight::Light, "too short for a hold to pay");
+        assert_eq!(weight(past(60.0, 0.9)), Weight::Heavy);
     }
-}
 
-/// Since when a tenant computes, by the best evidence. The driver's averages are old: they decide only where they have
-/// had the time to notice, or where nothing else is known.
-fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> Option<Mono> {
-    let core = tenant.core.or_else(|| busiest_core(tenant, view));
-    match tenant.activity {
-        Activity::Computing { since } => {
-            let is_told = now.since(since) > settings.stale.get();
-            let is_idle = is_told && core.is_some_and(|core| core <= settings.idle_use);
-            (!is_idle).then_some(since)
-        }
-        // Its own share only: the GPU's says nothing about whose it is.
-        Activity::Quiet { since } => {
-            let is_told = now.since(since) > settings.stale.get();
-            (is_told && tenant.core.is_some_and(|core| core > settings.light_use)).then_some(since)
-        }
-        Activity::Unseen => core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived),
-        Activity::Loading | Activity::AtLaunch { .. } | Activity::AtAllocation { .. } => None,
+    #[test]
+    fn small_bursts_without_pauses_are_heavy_all_the_same() {
+        let settings = FifoSettings::default();
+        let mut record = after(5, 5.0, 0);
+        record.rate = 1.0;
+        record.pass_time(0.5, 1.0, &settings);
+        assert_eq!(record.weight(None, &settings), Weight::Heavy);
+        record.rate = 0.0;
+        record.pass_time(0.5, 1.0, &settings);
+        assert_eq!(record.weight(None, &settings), Weight::Heavy, "not light again at once");
+        record.pass_time(3.0, 1.0, &settings);
+        assert_eq!(record.weight(None, &settings), Weight::Light);
     }
-}
 
-fn busiest_core(tenant: &Tenant, view: &View) -> Option<Percent> {
-    tenant.gpus.iter().filter_map(|index| view.gpu(*index)?.core).max()
-}
-
-pub(super) fn fraction(percent: Percent) -> f64 {
-    f64::from(percent.get()) / 100.0
+    #[test]
+    fn the_turn_lingers_only_with_one_that_is_known_to_go_on_at_once() {
+        let settings = FifoSettings::default();
+        assert_eq!(after(5, 20.0, 0).linger(&settings), settings.linger.get());
+        assert_eq!(after(5, 20.0, 50).linger(&settings), Duration::ZERO, "others compute in its pauses");
+        assert_eq!(after(1, 20.0, 0).linger(&settings), Duration::ZERO, "it may be over");
+    }
 }

@@ -58,8 +58,11 @@ pub(super) fn wishes<'a>(
             ledger.promise(wanting, book);
             wishes.insert(key, Wish::Free(reason));
         } else {
-            blocked.extend(gpus);
-            wishes.extend(ledger.yielder(wanting, &line, book));
+            let yielder = ledger.yielder(wanting, &line, book);
+            // One that is parked and can be helped by nobody must not keep the others from ending.
+            let is_helpless = wanting.is_parked && yielder.is_none() && ledger.all_stuck(wanting, &line);
+            blocked.extend(gpus.into_iter().filter(|_| !is_helpless));
+            wishes.extend(yielder);
         }
     }
     wishes
@@ -212,18 +215,24 @@ impl<'r, 'a> Ledger<'r, 'a> {
         if let Some(idle) = holders.iter().find(|tenant| self.is_idle(tenant) && can_park(tenant)) {
             return Some(park(idle, gpu, first, book));
         }
-        let stuck = |tenant: &Tenant| line.iter().find(|other| other.tenant.key == tenant.key && !other.is_parked);
-        let all_stuck = !first.is_parked && holders.iter().all(|tenant| stuck(tenant).is_some());
+        let all_stuck = self.all_stuck(first, line);
         let is_late = self.waited(first) >= self.settings.longest_memory_wait.get();
         if let Some(younger) = holders.iter().rev().find(|tenant| can_park(tenant) && (all_stuck || is_late)) {
             return Some(park(younger, gpu, first, book));
         }
-        if !all_stuck {
+        if !all_stuck || first.is_parked {
             return None;
         }
-        let last = stuck(holders.last().copied().unwrap_or(first.tenant))?;
+        let last = holders.last().copied().unwrap_or(first.tenant);
+        let last = line.iter().find(|wanting| wanting.tenant.key == last.key)?;
         let (wanted, waited) = (last.bytes, self.waited(last));
         Some((&last.tenant.key, Wish::Free(Reason::NobodyYields { gpu, wanted, waited })))
+    }
+
+    /// Whether all that have the memory one wants stand at an allocation themselves.
+    fn all_stuck(&self, first: &Wanting<'_>, line: &[Wanting<'_>]) -> bool {
+        let is_stuck = |tenant: &Tenant| line.iter().any(|other| other.tenant.key == tenant.key && !other.is_parked);
+        self.tightest(first.tenant).is_some_and(|(gpu, _)| self.holders(gpu).all(is_stuck))
     }
 
     /// Those that have memory on a GPU, in order of arrival.

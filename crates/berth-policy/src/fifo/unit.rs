@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_model::hold::Means;
 use berth_model::{GpuIndex, Mono, TenantKey};
 
-use super::book::{Book, Computing, Weight};
+use super::book::{Book, Weight};
+use super::computing::Computing;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Stand, Tenant, View};
 

@@ -7,7 +7,7 @@ use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
 use berth_policy::{FifoSettings, PaperSettings};
 
-use crate::host::{Do, Host, Job, MS};
+use crate::host::{Do, Host, Job, MS, key};
 
 fn played(mut host: Host, until_ms: u64) -> Host {
     host.run(&mut Fifo::new(FifoSettings::default()), until_ms);
@@ -228,4 +228,47 @@ fn the_paper_pauses_the_one_that_filled_the_memory_until_there_is_room() {
     host.run(&mut Paper::new(PaperSettings::default()), 60_000);
     assert!(host.beings.iter().all(|being| being.finished.is_some() && !being.has_failed), "{}", host.trace);
     insta::assert_snapshot!(host.trace);
+}
+
+#[test]
+fn who_cannot_be_stopped_is_waited_for_no_longer_than_a_quantum() {
+    let jobs = vec![product("exempt", 0, 40_000).means(&[]), product("job", 100, 1_000)];
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.being("job").waits, [10_000 * MS], "{}", host.trace);
+}
+
+#[test]
+fn a_kernel_that_does_not_end_is_waited_for_up_to_the_bound() {
+    let jobs = vec![product("endless", 0, 200_000), product("job", 100, 1_000)];
+    let host = played(Host::new(1, 24_000, jobs), 100_000);
+    assert_eq!(host.being("job").waits, [60_000 * MS], "{}", host.trace);
+}
+
+/// Nobody sees the end of its burst: the driver's average does, a little later.
+#[test]
+fn lost_evidence_is_made_up_for_by_an_idle_gpu() {
+    let unseen = [Do::Load(200), Do::Compute(2_000), Do::Rest(30_000)];
+    let jobs = vec![Job { lateness: None, ..Job::new("unseen", 0, &unseen) }, product("job", 100, 1_000)];
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert!(host.finished_ms("job").is_some_and(|at| at < 2_200 + 400 + 1_150), "{}", host.trace);
+}
+
+#[test]
+fn two_equal_trainings_take_turns_by_the_quantum() {
+    let jobs = vec![training("one", 0, 20), training("two", 10, 20)];
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.crowded, 0);
+    assert!(host.being("two").waits.iter().all(|wait| *wait < 10_100 * MS), "{}", host.trace);
+    assert_eq!(host.trace.lines().filter(|line| line.contains("hold by gate")).count(), 6, "{}", host.trace);
+}
+
+#[test]
+fn those_in_line_are_told_behind_whom_and_until_when() {
+    let jobs = (0..3).map(|n| product(&format!("job-{n}"), n, 10_000).past(10.0, 0.9)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 4_200);
+    let told: Vec<_> = host.verdict.queue.iter().map(|waiting| (&waiting.tenant, &waiting.behind)).collect();
+    let (one, two, runner) = (key("job-1"), key("job-2"), Some(key("job-0")));
+    assert_eq!(told, [(&one, &runner), (&two, &runner)]);
+    let expected = host.verdict.queue.iter().map(|waiting| waiting.expected_at.map(|at| at.0 / MS / 1000));
+    assert_eq!(expected.collect::<Vec<_>>(), [Some(10), Some(20)], "after the one that runs, then after one more");
 }
