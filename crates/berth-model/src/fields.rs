@@ -1,6 +1,6 @@
 //! The one list of what is shown about a tenant on a GPU: tables, the live view and `--help` read it.
 
-use crate::snapshot::{TaskRow, TaskState};
+use crate::snapshot::{HoldRow, HoldStage, TaskRow, TaskState};
 
 /// A column: its name (as in JSON), its heading, what it means, and how it reads.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +80,54 @@ pub const FIELDS: [Field; 9] = [
     },
 ];
 
+/// Shown when anybody is held, gated or exempt.
+pub const HOLD: Field = Field {
+    name: "hold",
+    heading: "HOLD",
+    help: "held with how long in this task, its place in line, gated (stops at its next launch), or exempt",
+    numeric: false,
+    text: |row| row.hold.as_ref().map_or_else(unknown, hold_text),
+};
+
+/// Shown where there is room for it.
+pub const REASON: Field = Field {
+    name: "hold",
+    heading: "BECAUSE",
+    help: "why it is held or exempt, and for whom it waits",
+    numeric: false,
+    text: |row| row.hold.as_ref().map_or_else(unknown, |hold| hold.reason.clone()),
+};
+
+/// What to show of these rows, in order: [`FIELDS`], and what is done to somebody where somebody is.
+pub fn shown_of<'a>(rows: impl IntoIterator<Item = &'a TaskRow>, wide: bool) -> Vec<Field> {
+    let is_held = rows.into_iter().any(|row| row.hold.is_some());
+    let mut fields = FIELDS.to_vec();
+    if is_held {
+        let after_state = fields.iter().position(|field| field.name == "state").map_or(fields.len(), |at| at + 1);
+        fields.insert(after_state, HOLD);
+    }
+    if is_held && wide {
+        fields.push(REASON);
+    }
+    fields
+}
+
+fn hold_text(hold: &HoldRow) -> String {
+    match (hold.stage, hold.place, hold.places) {
+        (HoldStage::Held, Some(place), Some(places)) if places > 1 => format!("#{place} of {places}"),
+        (HoldStage::Held, ..) => format!("held {}", whole(hold.held_seconds)),
+        (HoldStage::Gated, ..) => "gated".to_owned(),
+        (HoldStage::Exempt, ..) => "exempt".to_owned(),
+        (HoldStage::Moving, ..) if hold.means.is_some() => "holding".to_owned(),
+        (HoldStage::Moving, ..) => "releasing".to_owned(),
+    }
+}
+
+/// `14s`; from a minute on as [`elapsed`].
+fn whole(seconds: f64) -> String {
+    if seconds < 60.0 { format!("{seconds:.0}s") } else { elapsed(seconds) }
+}
+
 fn unknown() -> String {
     "-".to_owned()
 }
@@ -118,9 +166,47 @@ mod tests {
         assert_eq!(shown, ["3.2s", "4m07s", "2h05m", "3d04h"]);
     }
 
+    fn hold(stage: HoldStage) -> HoldRow {
+        HoldRow {
+            stage,
+            means: Some(crate::hold::Means::Gate),
+            by_uid: None,
+            reason: "`b` computes".into(),
+            since: jiff::Timestamp::UNIX_EPOCH,
+            held_seconds: 14.2,
+            place: None,
+            places: None,
+            behind: None,
+            expected_at: None,
+        }
+    }
+
     #[test]
-    fn every_field_is_a_key_of_the_json_row() {
-        let row = TaskRow {
+    fn a_hold_is_a_short_word() {
+        let said = |hold: HoldRow| hold_text(&hold);
+        assert_eq!(said(hold(HoldStage::Held)), "held 14s");
+        assert_eq!(said(HoldRow { held_seconds: 247.0, ..hold(HoldStage::Held) }), "held 4m07s");
+        assert_eq!(said(HoldRow { place: Some(2), places: Some(3), ..hold(HoldStage::Held) }), "#2 of 3");
+        assert_eq!(said(HoldRow { place: Some(1), places: Some(1), ..hold(HoldStage::Held) }), "held 14s");
+        assert_eq!((said(hold(HoldStage::Gated)), said(hold(HoldStage::Exempt))), ("gated".into(), "exempt".into()));
+        assert_eq!(said(hold(HoldStage::Moving)), "holding");
+        assert_eq!(said(HoldRow { means: None, ..hold(HoldStage::Moving) }), "releasing");
+    }
+
+    #[test]
+    fn holds_are_shown_only_where_somebody_is_held() {
+        let (free, held) = (row(), TaskRow { hold: Some(hold(HoldStage::Gated)), ..row() });
+        let headings = |rows: &[&TaskRow], wide| {
+            let fields = shown_of(rows.iter().copied(), wide);
+            fields.iter().map(|field| field.heading).filter(|heading| ["HOLD", "BECAUSE"].contains(heading)).count()
+        };
+        assert_eq!((headings(&[&free], true), headings(&[&free, &held], false)), (0, 1));
+        assert_eq!(headings(&[&free, &held], true), 2);
+        assert_eq!(((HOLD.text)(&free), (REASON.text)(&held)), ("-".into(), "`b` computes".into()));
+    }
+
+    fn row() -> TaskRow {
+        TaskRow {
             tenant: crate::TenantKey::User { uid: 0 },
             container_id: None,
             container_name: "root".into(),
@@ -141,9 +227,14 @@ mod tests {
             task_start_evidence: None,
             hold: None,
             held_seconds: None,
-        };
+        }
+    }
+
+    #[test]
+    fn every_field_is_a_key_of_the_json_row() {
+        let row = row();
         let json = serde_json::to_value(&row).unwrap();
-        for field in FIELDS {
+        for field in FIELDS.into_iter().chain([HOLD, REASON]) {
             assert!(json.get(field.name).is_some(), "{} is not in the JSON", field.name);
             assert!(!(field.text)(&row).is_empty(), "{} is shown as nothing", field.name);
         }

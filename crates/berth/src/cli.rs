@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{bench, completions, config, daemon, demo, doctor, events, guard, load, ps, release, sim, top};
+use crate::commands::{
+    bench, completions, config, daemon, demo, doctor, events, explain, guard, hold, load, policy, ps, release, sim, top,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,8 +15,10 @@ Examples:
   berth ps                         who is on the GPUs now
   berth top                        the same, live
   berth daemon                     watch for others: API, metrics, task table
+  berth explain NAME               why a tenant waits
+  berth hold NAME                  keep a tenant off the GPUs; `berth release NAME` lets it go
 
-Exit codes: 0 done; 1 failed; 2 wrong command line or settings.
+Exit codes: 0 done; 1 failed; 2 wrong command line or settings; others are told with the command.
 Settings: /etc/berth/berth.toml; `berth config default` prints all of them with what they mean.";
 
 /// See which container uses which GPU, since when and with how much memory
@@ -51,7 +55,10 @@ pub enum Command {
     Daemon(daemon::Args),
     Ps(ps::Args),
     Top(top::Args),
+    Hold(hold::Args),
     Release(release::Args),
+    Explain(explain::Args),
+    Policy(policy::Args),
     Events(events::Args),
     Doctor(doctor::Args),
     Config(config::Args),

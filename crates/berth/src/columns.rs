@@ -1,7 +1,7 @@
 //! Rows of text in columns that fit a width: long cells of the columns that can spare it are cut.
 
 use berth_model::TaskRow;
-use berth_model::fields::{FIELDS, Field};
+use berth_model::fields::{Field, shown_of};
 use ratatui::text::Span;
 
 /// Columns keep at least this much when space is short, and names more.
@@ -9,7 +9,7 @@ const LEAST: usize = 8;
 const LEAST_OF_NAME: usize = 16;
 /// Between two columns.
 pub const GAP: usize = 2;
-/// The columns of [`FIELDS`] that may be cut, by name; the rest is numbers and short words.
+/// The columns that may be cut, by name; the rest is numbers and short words.
 const MAY_BE_CUT: [&str; 3] = ["container_name", "owner", "pids"];
 /// Those that can be left out where the same is shown elsewhere, the most dispensable first.
 const MAY_BE_DROPPED: [&str; 2] = ["container_id", "pids"];
@@ -33,18 +33,25 @@ pub enum Narrow {
 }
 
 impl Columns {
-    /// `full`: container ids as long as they are.
-    pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, full: bool) -> Self {
+    /// `full`: container ids as long as they are. `wide`: with reasons of holds.
+    pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, full: bool, wide: bool) -> Self {
+        let tasks: Vec<&TaskRow> = tasks.into_iter().collect();
+        let fields = shown_of(tasks.iter().copied(), wide);
         let cell = |field: &Field, row: &TaskRow| match (&row.container_id, full) {
             (Some(id), true) if field.name == "container_id" => id.to_string(),
             _ => printable(&(field.text)(row)),
         };
         Self {
-            headings: FIELDS.iter().map(|field| field.heading.to_owned()).collect(),
-            rows: tasks.into_iter().map(|row| FIELDS.iter().map(|field| cell(field, row)).collect()).collect(),
-            numeric: FIELDS.iter().map(|field| field.numeric).collect(),
-            names: FIELDS.iter().map(|field| field.name).collect(),
+            headings: fields.iter().map(|field| field.heading.to_owned()).collect(),
+            rows: tasks.into_iter().map(|row| fields.iter().map(|field| cell(field, row)).collect()).collect(),
+            numeric: fields.iter().map(|field| field.numeric).collect(),
+            names: fields.iter().map(|field| field.name).collect(),
         }
+    }
+
+    /// Where the column of a field is, by the field's name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| *known == name)
     }
 
     /// Columns whose cells are all kept in full.
@@ -146,13 +153,15 @@ pub fn cut(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::fields::FIELDS;
+
     use super::*;
     use crate::testing::{busy, row};
 
     #[test]
     fn lines_fit_and_numbers_are_never_cut() {
         let snapshot = busy();
-        let full = Columns::of_tasks(&snapshot.tasks, false);
+        let full = Columns::of_tasks(&snapshot.tasks, false, false);
         let cut = full.clone().fit(90, Narrow::KeepAll);
         assert!(full.line_width() > 90 && cut.line_width() <= 90, "{} → {}", full.line_width(), cut.line_width());
         for (before, after) in full.rows.iter().zip(&cut.rows) {
@@ -171,15 +180,15 @@ mod tests {
 
     #[test]
     fn what_fits_is_left_alone() {
-        let columns = Columns::of_tasks(&busy().tasks, false);
+        let columns = Columns::of_tasks(&busy().tasks, false, false);
         assert_eq!(columns.clone().fit(500, Narrow::DropColumns), columns);
     }
 
     #[test]
     fn a_width_nothing_fits_in_ends_with_the_least_instead_of_never() {
-        let kept = Columns::of_tasks(&busy().tasks, true).fit(3, Narrow::KeepAll);
+        let kept = Columns::of_tasks(&busy().tasks, true, false).fit(3, Narrow::KeepAll);
         assert_eq!(kept.headings.len(), FIELDS.len());
-        let dropped = Columns::of_tasks(&busy().tasks, true).fit(3, Narrow::DropColumns);
+        let dropped = Columns::of_tasks(&busy().tasks, true, false).fit(3, Narrow::DropColumns);
         assert_eq!(dropped.headings.len(), FIELDS.len() - MAY_BE_DROPPED.len());
         assert!(dropped.rows.iter().all(|row| row.len() == dropped.headings.len() && !row[1].is_empty()));
     }
@@ -194,7 +203,7 @@ mod tests {
     fn escape_sequences_in_names_do_not_reach_the_terminal() {
         let mut row = row("x");
         row.container_name = "a\u{1b}[31mb\n".into();
-        let columns = Columns::of_tasks([&row], false);
+        let columns = Columns::of_tasks([&row], false, false);
         assert_eq!(columns.rows[0][1], "a\u{fffd}[31mb\u{fffd}");
     }
 

@@ -7,8 +7,11 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 pub mod events;
+pub mod explain;
 pub mod guard;
+pub mod hold;
 pub mod load;
+pub mod policy;
 pub mod ps;
 pub mod release;
 pub mod sim;
@@ -27,6 +30,9 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Daemon(args) => daemon::run(&args, &global),
         Command::Ps(args) => ps::run(&args, &global),
         Command::Top(args) => top::run(&args, &global),
+        Command::Hold(args) => hold::run(&args, &global),
+        Command::Explain(args) => explain::run(&args, &global),
+        Command::Policy(args) => policy::run(&args, &global),
         Command::Release(args) => release::run(&args, &global),
         Command::Guard(args) => guard::run(&args),
         Command::Events(args) => events::run(&args, &global),

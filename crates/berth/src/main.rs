@@ -1,9 +1,10 @@
 //! The one binary. Reads the command line, runs one command, turns its result into an exit code.
 //!
 //! Exit codes: 0 done; 1 it failed, or `berth doctor` found that observing is not possible; 2 the command line or the
-//! settings are wrong; 128 and a signal's number: `berth demo` or `berth bench` was told to end before it was done.
+//! settings are wrong; 3 `berth ps` could look at nothing; 4 it is not allowed; 5 no such tenant; 128 and a signal's number: `berth demo` or `berth bench` was told to end before it was done.
 //! `berth load` has codes of its own, see its help.
 
+mod asking;
 mod bench;
 mod cli;
 mod columns;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use asking::AskError;
 use cli::Cli;
 use interrupt::Interrupted;
 use out::Stdout;
@@ -52,6 +54,6 @@ fn code_of(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Interrupted>() {
         Some(interrupted) => interrupted.exit_code(),
         None if error.is::<SettingsError>() => WRONG_INPUT,
-        None => FAILED,
+        None => error.downcast_ref().map_or(FAILED, AskError::exit_code),
     }
 }

@@ -16,10 +16,12 @@ pub struct Style {
     pub width: Option<usize>,
     /// Nothing is shortened, whatever the width.
     pub full: bool,
+    /// With reasons of holds; lines may get longer than the width.
+    pub wide: bool,
 }
 
 pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, style: Style) -> String {
-    let columns = Columns::of_tasks(tasks, style.full);
+    let columns = Columns::of_tasks(tasks, style.full, style.wide);
     render(match style.width {
         Some(width) if !style.full => columns.fit(width, Narrow::KeepAll),
         _ => columns,
@@ -63,7 +65,7 @@ pub fn render(columns: Columns) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{busy, ended, row};
+    use crate::testing::{busy, contended, ended, row};
 
     #[test]
     fn a_busy_host() {
@@ -71,8 +73,13 @@ mod tests {
     }
 
     #[test]
+    fn a_host_where_some_wait_and_one_is_exempt() {
+        insta::assert_snapshot!(of_tasks(&contended().tasks, Style { wide: true, ..Style::default() }));
+    }
+
+    #[test]
     fn a_busy_host_in_ninety_columns() {
-        let table = of_tasks(&busy().tasks, Style { width: Some(90), full: false });
+        let table = of_tasks(&busy().tasks, Style { width: Some(90), ..Style::default() });
         assert!(table.lines().all(|line| crate::columns::width(line) <= 90), "{table}");
         insta::assert_snapshot!(table);
     }
@@ -80,7 +87,7 @@ mod tests {
     #[test]
     fn nothing_is_shortened_when_told_so_even_if_it_does_not_fit() {
         let long = row("a-very-long-name-that-a-person-gave-to-a-container-without-thinking-of-tables");
-        let table = of_tasks([&long], Style { width: Some(80), full: true });
+        let table = of_tasks([&long], Style { width: Some(80), full: true, wide: false });
         assert!(table.contains(&long.container_name) && table.contains(&long.container_id.unwrap().0), "{table}");
     }
 

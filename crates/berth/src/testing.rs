@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use berth_model::snapshot::{Counters, EndedTask, SourceView};
+use berth_model::control::Explanation;
+use berth_model::hold::Means;
+use berth_model::settings::PolicyName;
+use berth_model::snapshot::{Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView};
 use berth_model::{
     Bytes, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Percent, ProcessKind, Runtime, Snapshot, Source,
     SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
@@ -139,6 +142,43 @@ pub fn busy() -> Snapshot {
     }
 }
 
+/// One computes, three wait for it, one is exempt.
+pub fn contended() -> Snapshot {
+    let waits = |place: u32| {
+        let expected_at = (place < 3).then(|| at(i64::from(place) * 10));
+        let hold = HoldRow { place: Some(place), expected_at, ..waiting() };
+        let tenant = TenantKey::Cgroup { path: format!("/train-{}", place + 7) };
+        TaskRow {
+            tenant,
+            container_id: None,
+            gpu_core_pct: Percent::checked(0),
+            state: TaskState::Loaded,
+            hold: Some(hold),
+            held_seconds: Some(14.0),
+            ..row(&format!("train-{}", place + 7))
+        }
+    };
+    let exempt = HoldRow {
+        stage: HoldStage::Exempt,
+        by_uid: Some(0),
+        means: None,
+        reason: "root released it".into(),
+        place: None,
+        ..waiting()
+    };
+    let tasks = vec![row("train-7"), waits(1), waits(2), waits(3), TaskRow { hold: Some(exempt), ..row("notebook") }];
+    let queue = tasks[1..4].iter().map(|row| QueueRow {
+        tenant: row.tenant.clone(),
+        name: row.container_name.clone(),
+        behind: Some("train-7".into()),
+        since: at(-14),
+        expected_at: row.hold.as_ref().and_then(|hold| hold.expected_at),
+    });
+    let holds = HoldCounters { gate: 3, ..HoldCounters::default() };
+    let management = Some(Management { policy: PolicyName::Fifo, queue: queue.collect(), holds });
+    Snapshot { tasks, management, ..busy() }
+}
+
 /// The first GPU went away under its tenants.
 pub fn lost() -> Snapshot {
     let mut snapshot = busy();
@@ -170,4 +210,41 @@ pub fn ended() -> Vec<EndedTask> {
 
 pub fn shared(snapshot: Snapshot) -> Arc<Snapshot> {
     Arc::new(snapshot)
+}
+
+/// Second of three, stopped 14 seconds before [`at`] 0 and expected 20 seconds after it.
+pub fn waiting() -> HoldRow {
+    HoldRow {
+        stage: HoldStage::Held,
+        means: Some(Means::Gate),
+        by_uid: None,
+        reason: "`train-7` computes on GPU 0".into(),
+        since: at(-14),
+        held_seconds: 14.0,
+        place: Some(2),
+        places: Some(3),
+        behind: Some("train-7".into()),
+        expected_at: Some(at(20)),
+    }
+}
+
+/// Of one that has computed nothing yet.
+pub fn explained(hold: Option<HoldRow>) -> Explanation {
+    let row = row("train-8");
+    Explanation {
+        tenant: row.tenant,
+        name: row.container_name,
+        owner: row.owner,
+        policy: PolicyName::Fifo,
+        gpus: vec![GpuIndex(0)],
+        state: TaskState::Loaded,
+        task_seconds: Some(30.0),
+        held_seconds: hold.as_ref().map_or(0.0, |hold| hold.held_seconds),
+        stands_at: None,
+        hold,
+        is_paused_by_others: false,
+        means: vec![Means::Freeze, Means::Gate],
+        computing_there: vec!["train-7".into()],
+        history: vec![],
+    }
 }

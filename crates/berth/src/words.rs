@@ -1,5 +1,7 @@
 //! Values of the model in words, for lines and screens.
 
+pub mod hold;
+
 use berth_model::fields::elapsed;
 use berth_model::{Change, Evidence, Moment, ProcessKind, Source, SourceStatus};
 
@@ -39,6 +41,10 @@ fn moment(moment: Moment) -> &'static str {
     }
 }
 
+fn by(uid: Option<u32>) -> String {
+    uid.map(|uid| format!(", by {}", hold::user(uid))).unwrap_or_default()
+}
+
 pub fn change(change: &Change) -> String {
     match change {
         Change::TaskStarted { task, name, evidence: how, .. } => {
@@ -51,10 +57,11 @@ pub fn change(change: &Change) -> String {
         Change::MomentSeen { name, process, moment: what, .. } => {
             format!("{name}: process {} {}", process.pid, moment(*what))
         }
-        Change::TenantHeld { name, means, reason, .. } => {
-            format!("{name}: held by {}, because {reason}", means.as_str())
+        Change::TenantHeld { name, means, by_uid, reason, .. } => {
+            format!("{name}: held ({}{}): {reason}", means.as_str(), by(*by_uid))
         }
-        Change::TenantReleased { name, reason, .. } => format!("{name}: released, because {reason}"),
+        Change::TenantReleased { name, by_uid: None, reason, .. } => format!("{name}: released: {reason}"),
+        Change::TenantReleased { name, by_uid, reason, .. } => format!("{name}: released{}: {reason}", by(*by_uid)),
         Change::HoldFailed { name, message, .. } => format!("{name}: could not be held or released: {message}"),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),

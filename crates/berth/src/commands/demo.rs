@@ -107,7 +107,7 @@ fn show_plain(latest: &Latest, is_over: impl Fn() -> bool) -> Result<()> {
         }
         let snapshot = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(snapshot) = snapshot {
-            Stdout::line(&format!("\n{}", table::of_tasks(&snapshot.tasks, Style { width: None, full: false })))?;
+            Stdout::line(&format!("\n{}", table::of_tasks(&snapshot.tasks, Style::default())))?;
         }
     }
     Ok(())

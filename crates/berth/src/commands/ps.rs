@@ -23,11 +23,14 @@ Examples:
   berth ps                         who is on the GPUs
   berth ps --gpu 0 --all           on one GPU, with those who left lately
   berth ps --watch 2s              again every two seconds
+  berth ps --wide                  also why those who are held are
   berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
 
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
 `tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
 Unknown is null.
+HOLD is shown while anybody is held: held and how long in this task, its place in line (#2 of 3),
+gated (runs until its next launch), or exempt (a person released it). `berth explain` tells why.
 GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
 Without a daemon berth looks once itself, and says so.
 
@@ -61,6 +64,9 @@ pub struct Args {
     /// Do not shorten names and ids
     #[arg(long)]
     no_trunc: bool,
+    /// Also why those who are held are
+    #[arg(long)]
+    wide: bool,
 }
 
 impl Args {
@@ -111,7 +117,7 @@ fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
     if args.json {
         return shown.print_json(args);
     }
-    let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc });
+    let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc, wide: args.wide });
     if args.all {
         text += &format!("\nEnded\n{}", table::of_ended(shown.ended, &TimeZone::system()));
     }

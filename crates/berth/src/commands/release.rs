@@ -1,80 +1,140 @@
-//! `berth release --all`: undoes every hold on record, for emergencies and without the daemon.
-//!
-//! Reads the journal that the daemon writes before it does anything to a tenant. While a daemon runs, its holds are its
-//! business: two that undo and hold by turns would help nobody.
+//! `berth release`: lets a tenant run that is held, or all of them. The daemon does it; without one, `--all` undoes what is
+//! on record.
+
+mod on_record;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
-use berth_host::clock;
-use berth_model::Span;
-use berth_store::{Journal, JournalError, Role};
+use anyhow::Result;
+use berth_api::{ReleaseRequest, paths};
+use berth_model::control::Standing;
+use berth_model::{Settings, Span};
+use serde::Serialize;
 
+use crate::asking::{AskError, EXIT_CODES, ask};
 use crate::cli::Global;
 use crate::columns::printable;
-use crate::guard::{self, Undo, Undone};
-use crate::out::Stdout;
-use crate::{logging, settings};
+use crate::out::{Stdout, say};
+use crate::{logging, settings, words};
 
 const EXAMPLES: &str = "\
 Examples:
-  berth release --all
-  berth release --all --within 2m       give parked tenants time to come back
-  berth release --all --force           also if a daemon that hangs still has the journal
+  berth release trainer                 policies then leave it alone until its task ends
+  berth release trainer --to-policy     the policy may hold it again at once
+  berth release --all                   everybody who is held and whom you may release
+  berth release --all --within 2m       without a daemon: give parked tenants time to come back
+  berth release --all --force           past a daemon that hangs, by what is on record
 
+Without a daemon `--all` undoes every hold on record; with one, the daemon does, and newcomers are
+held on: `berth policy set off` ends that.
 Only what berth holds is released: a container that someone else paused stays paused.
-Exit codes: 0 everybody is free; 1 somebody is not yet, or it failed.";
+";
 
-/// For a guard that is at work to make room.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Release what berth holds, without the daemon
+/// Let a tenant run that is held, or all of them
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub struct Args {
-    /// Everything on record
-    #[arg(long, required = true)]
-    all: bool,
-    /// Also while a daemon runs, which may hold them again
+    /// Whom, named as in `berth ps`
+    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    tenant: Option<String>,
+    /// Everybody; also works without a daemon
     #[arg(long)]
+    all: bool,
+    /// Leave it to the policy again
+    #[arg(long, conflicts_with = "all")]
+    to_policy: bool,
+    /// By what is on record, also while a daemon runs, which may hold them again
+    #[arg(long, requires = "all")]
     force: bool,
-    /// How long to try
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    /// How long to try without a daemon
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "all")]
     within: Span,
+    /// JSON instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of releasing everybody: the JSON.
+#[derive(Debug, Default, Serialize)]
+struct Released {
+    /// Names of those who are free.
+    released: Vec<String>,
+    left: Vec<Left>,
+}
+
+/// Somebody who is not free yet.
+#[derive(Debug, Serialize)]
+struct Left {
+    name: String,
+    why: String,
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
-    let hands = guard::hands(&settings);
-    let proc_root = &settings.processes.proc_root;
-    let until = Some(clock::now() + args.within.get());
-    let opened = match Journal::open(&settings.hold.journal, Role::Release, PATIENCE, proc_root) {
-        Ok((journal, found)) => (Some(journal), found),
-        Err(JournalError::InUse { .. }) if args.force => (None, berth_store::read(&settings.hold.journal, proc_root)?),
-        Err(error @ JournalError::InUse { .. }) => {
-            return Err(error).context("stop the daemon, which releases everybody, or add --force if it hangs");
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let (journal, found) = opened;
-    for file in &found.unusable {
-        eprintln!("berth: {} cannot be used: {}", file.path.display(), file.why);
+    match &args.tenant {
+        Some(tenant) => one(args, tenant, &settings),
+        None => all(args, &settings),
     }
-    tell(&Undo::new(found, journal.as_ref(), hands, proc_root).run(until))
 }
 
-fn tell(undone: &Undone) -> Result<ExitCode> {
-    for name in &undone.freed {
-        Stdout::line(&format!("released {}", printable(name)))?;
+fn one(args: &Args, tenant: &str, settings: &Settings) -> Result<ExitCode> {
+    let request = ReleaseRequest { tenant: Some(tenant.to_owned()), to_policy: args.to_policy, all: false };
+    let standings = request_release(settings, request)??;
+    for standing in &standings {
+        match args.json {
+            true => Stdout::json(standing)?,
+            false => Stdout::line(&printable(&words::hold::release_done(standing)))?,
+        }
     }
-    for (name, why) in &undone.left {
-        let why = why.as_deref().unwrap_or("there was no time for it");
-        eprintln!("berth: {} is not free yet: {}", printable(name), printable(why));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn all(args: &Args, settings: &Settings) -> Result<ExitCode> {
+    if args.force {
+        return tell(&on_record::release(settings, args.within, true)?, args.json);
     }
-    if undone.freed.is_empty() && undone.left.is_empty() {
-        Stdout::line("nobody is held")?;
+    match request_release(settings, ReleaseRequest { all: true, ..ReleaseRequest::default() })? {
+        Ok(standings) => tell(&Released::of(standings), args.json),
+        Err(error) if error.is_absent() => tell(&on_record::release(settings, args.within, false)?, args.json),
+        Err(error @ AskError::Failed(_)) => {
+            say("the daemon does not do it: `berth release --all --force` goes by what is on record");
+            Err(error.into())
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(if undone.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn request_release(settings: &Settings, request: ReleaseRequest) -> Result<Result<Vec<Standing>, AskError>> {
+    ask(settings, |client| async move { client.post(paths::RELEASE, &request).await })
+}
+
+impl Released {
+    fn of(standings: Vec<Standing>) -> Self {
+        let mut told = Self::default();
+        for Standing { name, is_settled, .. } in standings {
+            match is_settled {
+                true => told.released.push(name),
+                false => told.left.push(Left { name, why: "it is under way".to_owned() }),
+            }
+        }
+        told
+    }
+}
+
+fn tell(told: &Released, json: bool) -> Result<ExitCode> {
+    if json {
+        Stdout::json(told)?;
+    } else {
+        for name in &told.released {
+            Stdout::line(&format!("released {}", printable(name)))?;
+        }
+        for Left { name, why } in &told.left {
+            say(&format!("{} is not free yet: {}", printable(name), printable(why)));
+        }
+        if told.released.is_empty() && told.left.is_empty() {
+            Stdout::line("nobody is held")?;
+        }
+    }
+    Ok(if told.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

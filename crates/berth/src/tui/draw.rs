@@ -3,6 +3,7 @@
 mod gpus;
 mod palette;
 mod popup;
+mod queue;
 mod tenants;
 
 use ratatui::Frame;
@@ -20,15 +21,20 @@ pub fn screen(frame: &mut Frame, screen: &Screen, palette: &Palette) {
         return frame.render_widget(Paragraph::new(text.as_str()).wrap(Wrap { trim: true }), area);
     }
     let gpus_height = gpus::height(screen.gpus.len(), area.height);
-    let [head, gpus_area, table_area, foot] = Layout::vertical([
+    let queue_height = queue::height(screen.queue.as_ref(), area.height);
+    let [head, gpus_area, queue_area, table_area, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(gpus_height),
+        Constraint::Length(queue_height),
         Constraint::Min(3),
         Constraint::Length(1),
     ])
     .areas(area);
     self::head(frame, head, screen, palette);
     gpus::draw(frame, gpus_area, &screen.gpus, palette);
+    if let Some(queue) = &screen.queue {
+        queue::draw(frame, queue_area, queue, palette);
+    }
     tenants::draw(frame, table_area, &screen.table, palette);
     self::foot(frame, foot, &screen.footer, palette);
     if let Some(popup) = &screen.popup {

@@ -1,6 +1,7 @@
 //! Everything on the screen as finished text and numbers: drawing it needs no thought.
 
-use berth_model::fields::{FIELDS, elapsed};
+use berth_model::fields::elapsed;
+use berth_model::snapshot::{HoldStage, QueueRow};
 use berth_model::{Bytes, GpuView, Snapshot, SourceStatus, TaskRow, TaskState};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -22,6 +23,8 @@ pub struct Screen {
     /// Where the numbers come from, or what is wrong.
     pub status: Status,
     pub gpus: Vec<GpuPanel>,
+    /// `None` while nobody waits.
+    pub queue: Option<QueuePanel>,
     pub table: TablePanel,
     pub footer: Footer,
     pub popup: Option<Popup>,
@@ -55,10 +58,32 @@ pub struct Gauge {
 pub struct TablePanel {
     pub title: String,
     pub columns: Columns,
-    pub states: Vec<TaskState>,
+    pub looks: Vec<Look>,
     pub selected: Option<usize>,
     /// Shown instead of rows.
     pub nothing: Option<String>,
+}
+
+/// How a row stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    State(TaskState),
+    /// Kept off the GPU, whatever it was doing.
+    Held,
+}
+
+impl Look {
+    fn of(row: &TaskRow) -> Self {
+        let is_held = row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held);
+        if is_held { Look::Held } else { Look::State(row.state) }
+    }
+}
+
+/// Who waits for whom.
+#[derive(Debug)]
+pub struct QueuePanel {
+    pub title: String,
+    pub lines: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -94,6 +119,7 @@ impl Screen {
             gpus: gpus
                 .map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&(gpu.index, gpu.uuid.clone())), width))
                 .collect(),
+            queue: app.snapshot.as_ref().and_then(|snapshot| queue(snapshot)),
             table,
             footer: footer(app),
             popup: popup(app, width, zone),
@@ -161,10 +187,27 @@ fn memory_gauge(used: Option<Bytes>, total: Option<Bytes>, histories: Option<&Hi
     }
 }
 
+fn queue(snapshot: &Snapshot) -> Option<QueuePanel> {
+    let management = snapshot.management.as_ref().filter(|management| !management.queue.is_empty())?;
+    let now = snapshot.taken_at;
+    let line = |(index, waiting): (usize, &QueueRow)| {
+        let since = words::hold::seconds(now.duration_since(waiting.since).as_secs_f64());
+        let behind = waiting.behind.as_ref().map_or_else(String::new, |behind| format!(" for {behind}"));
+        let expected = waiting.expected_at.map(|at| format!(", {}", words::hold::expected(at, now)));
+        let expected = expected.unwrap_or_default();
+        printable(&format!("{}. {} waits{behind}, {since} so far{expected}", index + 1, waiting.name))
+    };
+    let waiting = management.queue.len();
+    Some(QueuePanel {
+        title: format!("Queue ({waiting}, policy {})", management.policy.as_str()),
+        lines: management.queue.iter().enumerate().map(line).collect(),
+    })
+}
+
 fn table(app: &App, width: usize) -> TablePanel {
     let rows = app.rows();
-    let mut columns = Columns::of_tasks(rows.iter().copied(), false);
-    if let Some(column) = FIELDS.iter().position(|field| field.name == app.order.key.field()) {
+    let mut columns = Columns::of_tasks(rows.iter().copied(), false, false);
+    if let Some(column) = columns.position(app.order.key.field()) {
         columns.headings[column].push(if app.order.is_descending() { '▼' } else { '▲' });
     }
     let total = app.snapshot.as_ref().map_or(0, |snapshot| snapshot.tasks.len());
@@ -175,7 +218,7 @@ fn table(app: &App, width: usize) -> TablePanel {
     TablePanel {
         title,
         columns: columns.fit(width.saturating_sub(TABLE_FRAME), Narrow::DropColumns),
-        states: rows.iter().map(|row| row.state).collect(),
+        looks: rows.iter().map(|row| Look::of(row)).collect(),
         selected: app.selected_index(),
         nothing: nothing(app, rows.is_empty(), total),
     }
@@ -236,6 +279,7 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
         ("task", text_or_unknown(row.task_id.map(|task| task.0))),
         ("started", row.task_started_at.map_or_else(unknown, |at| format!("{}, {evidence}", time(at, zone)))),
         ("on the GPU", row.task_seconds.map_or_else(unknown, elapsed)),
+        ("hold", row.hold.as_ref().map_or_else(unknown, |hold| words::hold::held(hold, None, snapshot.taken_at))),
     ];
     let core = Gauge {
         percent: row.gpu_core_pct.map(|core| core.get()),

@@ -14,7 +14,7 @@ use super::draw::{self, Palette};
 use super::keys;
 use super::screen::Screen;
 use crate::live::{Origin, Update};
-use crate::testing::{at, busy, empty, gpu, lost, row, shared};
+use crate::testing::{at, busy, contended, empty, gpu, lost, row, shared};
 
 const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
@@ -81,6 +81,7 @@ macro_rules! screens {
 screens! {
     before_the_first_look: App::new(Origin::OurOwn { because: "no daemon".into() }, "/run/berth/berth.sock".into());
     an_empty_host: app(empty());
+    some_wait_for_one: app(contended());
     a_host_without_gpus: app(Snapshot { gpus: vec![], ..empty() });
     a_busy_host: with_history(busy());
     a_lost_gpu: app(lost());

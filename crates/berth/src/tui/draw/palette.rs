@@ -3,6 +3,8 @@
 use berth_model::TaskState;
 use ratatui::style::{Color, Modifier, Style};
 
+use crate::tui::screen::Look;
+
 #[derive(Debug, Clone, Copy)]
 pub struct Palette {
     pub heading: Style,
@@ -13,6 +15,7 @@ pub struct Palette {
     pub core: Style,
     busy: Style,
     waiting: Style,
+    pub held: Style,
 }
 
 impl Palette {
@@ -27,10 +30,15 @@ impl Palette {
             core: colour(Color::Green),
             busy: colour(Color::Green),
             waiting: colour(Color::Yellow),
+            held: colour(Color::Magenta),
         }
     }
 
-    pub fn of_state(&self, state: TaskState) -> Style {
+    pub fn of(&self, look: Look) -> Style {
+        let state = match look {
+            Look::Held => return self.held,
+            Look::State(state) => state,
+        };
         match state {
             TaskState::Computing => self.busy,
             TaskState::Opening | TaskState::Loaded => self.waiting,

@@ -23,8 +23,7 @@ pub fn draw(frame: &mut Frame, area: Rect, panel: &TablePanel, palette: &Palette
         });
         aligned.collect()
     };
-    let rows =
-        columns.rows.iter().zip(&panel.states).map(|(row, state)| Row::new(cells(row)).style(palette.of_state(*state)));
+    let rows = columns.rows.iter().zip(&panel.looks).map(|(row, look)| Row::new(cells(row)).style(palette.of(*look)));
     let widths = columns.widths().into_iter().map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
     let table = Table::new(rows, widths)
         .header(Row::new(cells(&columns.headings)).style(palette.heading))

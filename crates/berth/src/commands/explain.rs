@@ -1,0 +1,115 @@
+//! `berth explain`: why a tenant runs or waits, and what was done to it before.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use berth_model::control::Explanation;
+use berth_model::fields::elapsed;
+use berth_model::hold::Means;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::asking::{EXIT_CODES, ask};
+use crate::cli::Global;
+use crate::columns::{Columns, printable};
+use crate::out::Stdout;
+use crate::{logging, settings, table, words};
+
+const EXAMPLES: &str = "\
+Examples:
+  berth explain trainer
+  berth explain /team-a/job --json | jq .hold.behind
+
+Anybody who may ask the daemon may ask about anybody. The last holds are those since the daemon
+started; a few are kept for each tenant.
+";
+
+/// Say why a tenant runs or waits, and what was done to it before
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub struct Args {
+    /// Whom, named as in `berth ps`
+    #[arg(value_name = "NAME")]
+    tenant: String,
+    /// JSON instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
+    let settings = settings::load(global)?;
+    logging::start_if_asked(global.log.is_some(), &settings.log)?;
+    let told = ask(&settings, |client| async move { client.explain(&args.tenant).await })??;
+    if args.json {
+        Stdout::json(&told)?;
+    } else {
+        Stdout::text(&text(&told, Timestamp::now(), &TimeZone::system()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(told: &Explanation, now: Timestamp, zone: &TimeZone) -> String {
+    let mut lines = vec![format!("{}: {}", told.name, words::hold::sentence(told, now))];
+    lines.push(String::new());
+    lines.extend(facts(told).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
+    let mut text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
+    if told.history.is_empty() {
+        return text + "\nNot held since the daemon started.\n";
+    }
+    let rows = told.history.iter().map(|past| words::hold::past(past, table::time(past.at, zone), now)).collect();
+    let numeric = [false, true, false, false, false];
+    text += "\nLast holds since the daemon started, newest first\n";
+    text + &table::render(Columns::new(&words::hold::PAST_HEADINGS, &numeric, rows))
+}
+
+fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
+    let list = |words: Vec<String>| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    let gpus = told.gpus.iter().map(|gpu| format!("GPU {gpu}")).collect();
+    let on = told.task_seconds.map_or_else(String::new, |seconds| format!(" for {}", elapsed(seconds)));
+    let held = match told.held_seconds {
+        seconds if seconds > 0.0 => format!(", held for {} of it", elapsed(seconds)),
+        _ => String::new(),
+    };
+    vec![
+        ("tenant", told.tenant.to_string()),
+        ("owner", told.owner.clone().unwrap_or_else(|| "-".to_owned())),
+        ("on", format!("{}, {}{on}{held}", list(gpus), told.state.as_str())),
+        ("beside", list(told.computing_there.clone())),
+        ("policy", told.policy.as_str().to_owned()),
+        ("means", list(told.means.iter().map(|means: &Means| means.as_str().to_owned()).collect())),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::control::{PastHold, PastRelease, PastWhat, StandsAt};
+
+    use super::*;
+    use crate::testing::{at, explained, waiting};
+
+    #[test]
+    fn one_who_waits_and_was_held_before() {
+        let held = |released| PastWhat::Held {
+            means: Means::Gate,
+            by_uid: None,
+            reason: "`train-7` computes on GPU 0".into(),
+            released,
+        };
+        let release = PastRelease { at: at(-100), by_uid: None, reason: "it is its turn".into() };
+        let history =
+            vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
+        let told = Explanation { stands_at: Some(StandsAt::FirstLaunch), history, ..explained(Some(waiting())) };
+        insta::assert_snapshot!(text(&told, at(0), &TimeZone::UTC));
+    }
+
+    #[test]
+    fn one_who_is_free_and_was_never_held() {
+        insta::assert_snapshot!(text(&explained(None), at(0), &TimeZone::UTC));
+    }
+
+    #[test]
+    fn escape_sequences_in_names_do_not_reach_the_terminal() {
+        let told = Explanation { name: "a\u{1b}[2J".into(), ..explained(None) };
+        assert!(!text(&told, at(0), &TimeZone::UTC).contains('\u{1b}'));
+    }
+}

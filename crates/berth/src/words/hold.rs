@@ -1,0 +1,215 @@
+//! Holds in words: for one line, and for those who ask why.
+
+use berth_model::control::{Explanation, PastHold, PastWhat, Standing, StandsAt};
+use berth_model::fields::elapsed;
+use berth_model::settings::PolicyName;
+use berth_model::snapshot::{HoldRow, HoldStage};
+use jiff::Timestamp;
+
+/// Why a tenant runs or does not, in one sentence without its name. `now` is when that was so.
+pub fn sentence(told: &Explanation, now: Timestamp) -> String {
+    match &told.hold {
+        _ if told.is_paused_by_others => {
+            "paused by someone else: berth leaves it alone until they let it go on".to_owned()
+        }
+        Some(hold) => held(hold, told.stands_at, now),
+        None if told.policy == PolicyName::Off => {
+            "free: the policy is off, so nobody but persons hold anybody".to_owned()
+        }
+        None => match told.computing_there.as_slice() {
+            [] => "free: nobody else computes where it is".to_owned(),
+            others => format!("free, beside {}", quoted(others)),
+        },
+    }
+}
+
+/// The same from its row alone.
+pub fn held(hold: &HoldRow, stands_at: Option<StandsAt>, now: Timestamp) -> String {
+    let since = seconds(now.duration_since(hold.since).as_secs_f64());
+    let means = hold.means.map(|means| means.as_str());
+    match (hold.stage, hold.by_uid) {
+        (HoldStage::Held, None) => {
+            let wait = match stands_at {
+                Some(call) => format!("waiting {since} at {}", at_call(call)),
+                None => format!("waiting {since} ({})", means.unwrap_or("held")),
+            };
+            format!("{wait}: {}{}", hold.reason, in_line(hold, now))
+        }
+        (HoldStage::Held, Some(uid)) => {
+            let means = means.unwrap_or("hold");
+            format!("held for {since} by {}, by {means}: {}", user(uid), hold.reason)
+        }
+        (HoldStage::Gated, _) => {
+            format!("runs, and will be stopped at its next launch: {}{}", hold.reason, in_line(hold, now))
+        }
+        (HoldStage::Moving, _) => match means {
+            Some(means) => format!("about to be held by {means}: {}", hold.reason),
+            None => format!("about to be released: {}", hold.reason),
+        },
+        (HoldStage::Exempt, uid) => {
+            let who = uid.map_or_else(|| "somebody".to_owned(), user);
+            format!("runs by the word of {who}: policies leave it alone until its task ends ({})", hold.reason)
+        }
+    }
+}
+
+/// `; 2nd of 3, expected in about 20 s`.
+fn in_line(hold: &HoldRow, now: Timestamp) -> String {
+    let place = match (hold.place, hold.places) {
+        (Some(1), Some(1)) => "; next in line".to_owned(),
+        (Some(place), Some(places)) => format!("; {} of {places}", ordinal(place)),
+        _ => String::new(),
+    };
+    let expected = hold.expected_at.map(|at| format!(", {}", expected(at, now))).unwrap_or_default();
+    place + &expected
+}
+
+/// `expected in about 20 s`.
+pub fn expected(at: Timestamp, now: Timestamp) -> String {
+    match at.duration_since(now).as_secs_f64() {
+        left if left < 1.0 => "expected any moment".to_owned(),
+        left => format!("expected in about {}", seconds(left)),
+    }
+}
+
+fn at_call(call: StandsAt) -> String {
+    match call {
+        StandsAt::FirstLaunch => "its first launch".to_owned(),
+        StandsAt::Launch => "a launch".to_owned(),
+        StandsAt::Allocation { bytes } => format!("an allocation of {bytes}"),
+    }
+}
+
+/// What came of asking, for the one who asked to hold.
+pub fn hold_done(standing: &Standing) -> String {
+    let name = &standing.name;
+    let by = standing.hold.as_ref().and_then(|hold| hold.means).map_or("hold", |means| means.as_str());
+    match standing.hold.as_ref().map(|hold| hold.stage) {
+        Some(HoldStage::Held) => format!("{name} is held, by {by}"),
+        Some(HoldStage::Gated) => format!("{name} will be held at its next launch"),
+        _ => format!("{name} is about to be held, by {by}: `berth explain {name}` tells when"),
+    }
+}
+
+/// The same for a release.
+pub fn release_done(standing: &Standing) -> String {
+    let name = &standing.name;
+    match (&standing.hold, standing.is_settled) {
+        (_, false) => format!("{name} is about to be released: `berth explain {name}` tells when"),
+        (None, true) => format!("{name} is left to the policy"),
+        (Some(_), true) => format!("{name} is released: policies leave it alone until its task ends"),
+    }
+}
+
+/// Columns of the history of holds.
+pub const PAST_HEADINGS: [&str; 5] = ["HELD AT", "FOR", "BY", "BECAUSE", "RELEASED BECAUSE"];
+
+/// A hold of the past under [`PAST_HEADINGS`]. `at` is its time as it is to be shown.
+pub fn past(past: &PastHold, at: String, now: Timestamp) -> Vec<String> {
+    let dash = || "-".to_owned();
+    match &past.what {
+        PastWhat::Failed { message } => vec![at, dash(), dash(), format!("failed: {message}"), dash()],
+        PastWhat::Held { means, by_uid, reason, released } => {
+            let until = released.as_ref().map_or(now, |release| release.at);
+            let lasted = elapsed(until.duration_since(past.at).as_secs_f64());
+            let who = by_uid.map_or_else(|| "policy".to_owned(), user);
+            let end = released.as_ref().map_or_else(|| "held now".to_owned(), |release| release.reason.clone());
+            vec![at, lasted, format!("{who}, {}", means.as_str()), reason.clone(), end]
+        }
+    }
+}
+
+pub fn user(uid: u32) -> String {
+    if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
+}
+
+pub fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// `14 s`; from a minute on as elsewhere.
+pub fn seconds(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        seconds if seconds < 9.95 => format!("{seconds:.1} s"),
+        seconds if seconds < 60.0 => format!("{seconds:.0} s"),
+        seconds => elapsed(seconds),
+    }
+}
+
+fn ordinal(place: u32) -> String {
+    let ending = match (place % 10, place % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::Bytes;
+    use berth_model::control::PastRelease;
+    use berth_model::hold::Means;
+
+    use super::*;
+    use crate::testing::{at, explained, waiting};
+
+    #[test]
+    fn who_waits_is_told_how_long_for_whom_and_until_when() {
+        let told = Explanation { stands_at: Some(StandsAt::FirstLaunch), ..explained(Some(waiting())) };
+        let expected =
+            "waiting 14 s at its first launch: `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s";
+        assert_eq!(sentence(&told, at(0)), expected);
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let hold = HoldRow { place: None, places: None, expected_at: None, ..waiting() };
+        assert_eq!(sentence(&explained(Some(hold)), at(0)), "waiting 14 s (gate): `train-7` computes on GPU 0");
+        let alone = HoldRow { place: Some(1), places: Some(1), expected_at: Some(at(-3)), ..waiting() };
+        let call = StandsAt::Allocation { bytes: Bytes::from_mib(2048) };
+        assert_eq!(
+            held(&alone, Some(call), at(0)),
+            "waiting 14 s at an allocation of 2.0 GiB: `train-7` computes on GPU 0; next in line, expected any moment"
+        );
+    }
+
+    #[test]
+    fn a_person_s_hold_names_the_person_and_a_release_says_how_long_it_counts() {
+        let hold = HoldRow { by_uid: Some(1000), means: Some(Means::Freeze), reason: "a demo".into(), ..waiting() };
+        assert_eq!(held(&hold, None, at(0)), "held for 14 s by user 1000, by freeze: a demo");
+        let exempt =
+            HoldRow { stage: HoldStage::Exempt, by_uid: Some(0), reason: "root released it".into(), ..waiting() };
+        assert!(held(&exempt, None, at(0)).starts_with("runs by the word of root: policies leave it alone"));
+    }
+
+    #[test]
+    fn who_is_free_is_told_why_nobody_holds_it() {
+        let mut told = explained(None);
+        assert_eq!(sentence(&told, at(0)), "free, beside `train-7`");
+        told.computing_there.clear();
+        assert_eq!(sentence(&told, at(0)), "free: nobody else computes where it is");
+        told.policy = PolicyName::Off;
+        assert!(sentence(&told, at(0)).contains("the policy is off"));
+        told.is_paused_by_others = true;
+        assert!(sentence(&told, at(0)).starts_with("paused by someone else"));
+    }
+
+    #[test]
+    fn holds_of_the_past_say_how_long_and_why_they_ended() {
+        let released = Some(PastRelease { at: at(-90), by_uid: None, reason: "it is its turn".into() });
+        let what = PastWhat::Held { means: Means::Gate, by_uid: None, reason: "`b` computes".into(), released };
+        let row = past(&PastHold { at: at(-100), what }, "then".into(), at(0));
+        assert_eq!(row, ["then", "10.0s", "policy, gate", "`b` computes", "it is its turn"]);
+        let what = PastWhat::Failed { message: "no cgroup".into() };
+        assert_eq!(past(&PastHold { at: at(0), what }, "then".into(), at(0))[3], "failed: no cgroup");
+    }
+
+    #[test]
+    fn ordinals_end_as_people_say_them() {
+        let said = [1, 2, 3, 4, 11, 12, 13, 21, 102].map(ordinal);
+        assert_eq!(said, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd"]);
+    }
+}
