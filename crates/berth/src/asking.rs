@@ -21,7 +21,7 @@ const FAILED: u8 = 1;
 pub enum AskError {
     #[error("{message}")]
     Refused { code: String, message: String },
-    #[error("only a daemon can tell: start one (`berth daemon`), or name its socket (--socket)")]
+    #[error("only a daemon can do that: start one (`berth daemon`), or name its socket (--socket)")]
     NoDaemon(#[source] ClientError),
     #[error("this user may not ask the daemon: its socket is for its owner and group (api.socket_group)")]
     NotAllowed(#[source] ClientError),

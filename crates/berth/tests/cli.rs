@@ -81,9 +81,32 @@ fn a_full_disk_is_an_error() {
 }
 
 #[test]
+fn holding_without_a_daemon_says_who_could_and_a_wrong_command_line_is_no_attempt() {
+    for args in
+        [&["hold", "x"][..], &["release", "x"], &["explain", "x"], &["policy", "show"], &["policy", "set", "off"]]
+    {
+        let run = berth(&[&["--socket", "/nowhere/berth.sock"], args].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{args:?}: {}", run.stderr);
+        assert!(run.stderr.contains("/nowhere/berth.sock") && run.stderr.contains("berth daemon"), "{}", run.stderr);
+    }
+    for args in [
+        &["hold"][..],
+        &["hold", "x", "--by", "magic"],
+        &["release"],
+        &["release", "x", "--all"],
+        &["release", "--all", "--to-policy"],
+        &["release", "x", "--force"],
+        &["policy", "set", "lifo"],
+    ] {
+        assert_eq!(berth(args).code, 2, "{args:?}");
+    }
+}
+
+#[test]
 fn completions_of_every_shell_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = berth(&["completions", shell]).ok();
-        assert!(script.contains("doctor") && script.contains("no-trunc"), "{shell}");
+        let known = ["doctor", "no-trunc", "explain", "to-policy", "park"];
+        assert!(known.iter().all(|word| script.contains(word)), "{shell}");
     }
 }

@@ -105,7 +105,11 @@ impl Manager {
             }
             What::HandBack { tenant } => {
                 let tenant = self.permitted(&tenant, caller, scene)?;
-                self.keeper.hand_back(&tenant, at);
+                let by = self.keeper.view(&tenant, at).map(|view| view.by);
+                // What the policy has decided it need not decide again.
+                if by.is_some_and(|by| by != By::Policy) {
+                    self.keeper.hand_back(&tenant, at);
+                }
                 one(tenant)
             }
             What::ReleaseAll => self.release_permitted(caller, scene).map(Heeded::Later),

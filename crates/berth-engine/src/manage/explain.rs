@@ -20,7 +20,11 @@ impl Manager {
             policy: self.policy_name,
             computing_there: self.computing_beside(tenant, &gpus, snapshot),
             gpus,
-            state: rows.iter().map(|row| row.state).max_by_key(|state| rank(*state)).unwrap_or(TaskState::Opening),
+            state: rows
+                .iter()
+                .map(|row| self.state(row))
+                .max_by_key(|state| rank(*state))
+                .unwrap_or(TaskState::Opening),
             task_seconds: rows.iter().find_map(|row| row.task_seconds),
             held_seconds: view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()),
             stands_at: self.stands_at(tenant),

@@ -2,8 +2,8 @@
 
 use berth_model::hold::{By, HoldChange, HoldView, Stage};
 use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow};
-use berth_model::{Anchor, Change, Mono, Snapshot, TenantKey};
-use berth_policy::Waiting;
+use berth_model::{Anchor, Change, Mono, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_policy::{Activity, Waiting};
 
 use super::Manager;
 use super::view::means_of;
@@ -15,6 +15,7 @@ impl Manager {
             let view = self.keeper.view(&row.tenant, now.mono);
             row.held_seconds = Some(view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()));
             row.hold = view.and_then(|view| self.hold_row(&row.tenant, &view, now));
+            row.state = self.state(row);
         }
         snapshot.management = Some(self.management(now));
     }
@@ -30,6 +31,20 @@ impl Manager {
             HoldChange::HoldFailed { tenant, message, at, .. } => {
                 Change::HoldFailed { name: self.name(&tenant), tenant, message, at }
             }
+        }
+    }
+
+    /// What stands at a call does not compute, though its launch has been seen.
+    pub(super) fn state(&self, row: &TaskRow) -> TaskState {
+        let stands = matches!(
+            self.activities.activity_of(&row.tenant),
+            Some(Activity::AtLaunch { .. } | Activity::AtAllocation { .. })
+        );
+        match row.state {
+            TaskState::Computing | TaskState::Idle if stands => {
+                if self.activities.has_launched(&row.tenant) { TaskState::Idle } else { TaskState::Loaded }
+            }
+            state => state,
         }
     }
 

@@ -84,7 +84,7 @@ fn one(args: &Args, tenant: &str, settings: &Settings) -> Result<ExitCode> {
     for standing in &standings {
         match args.json {
             true => Stdout::json(standing)?,
-            false => Stdout::line(&printable(&words::hold::release_done(standing)))?,
+            false => Stdout::line(&printable(&words::hold::release_done(standing, args.to_policy)))?,
         }
     }
     Ok(ExitCode::SUCCESS)

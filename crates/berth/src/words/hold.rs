@@ -12,7 +12,7 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
         _ if told.is_paused_by_others => {
             "paused by someone else: berth leaves it alone until they let it go on".to_owned()
         }
-        Some(hold) => held(hold, told.stands_at, now),
+        Some(hold) => held(&HoldRow { reason: reason(told, hold), ..hold.clone() }, told.stands_at, now),
         None if told.policy == PolicyName::Off => {
             "free: the policy is off, so nobody but persons hold anybody".to_owned()
         }
@@ -20,6 +20,17 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
             [] => "free: nobody else computes where it is".to_owned(),
             others => format!("free, beside {}", quoted(others)),
         },
+    }
+}
+
+/// Decided when it was first in line, a hold goes on when the one before it computes.
+fn reason(told: &Explanation, hold: &HoldRow) -> String {
+    let is_at_launch = matches!(told.stands_at, Some(StandsAt::FirstLaunch | StandsAt::Launch));
+    let runner = hold.behind.as_ref().filter(|behind| is_at_launch && told.computing_there.contains(behind));
+    match (runner, told.gpus.as_slice()) {
+        (Some(runner), [gpu]) if hold.by_uid.is_none() => format!("`{runner}` computes on GPU {gpu}"),
+        (Some(runner), _) if hold.by_uid.is_none() => format!("`{runner}` computes"),
+        _ => hold.reason.clone(),
     }
 }
 
@@ -91,13 +102,14 @@ pub fn hold_done(standing: &Standing) -> String {
     }
 }
 
-/// The same for a release.
-pub fn release_done(standing: &Standing) -> String {
-    let name = &standing.name;
-    match (&standing.hold, standing.is_settled) {
-        (_, false) => format!("{name} is about to be released: `berth explain {name}` tells when"),
+/// The same for a release, to the policy or from it.
+pub fn release_done(standing: &Standing, to_policy: bool) -> String {
+    let Standing { name, hold, is_settled, .. } = standing;
+    match (hold, to_policy) {
         (None, true) => format!("{name} is left to the policy"),
-        (Some(_), true) => format!("{name} is released: policies leave it alone until its task ends"),
+        (Some(hold), true) => format!("{name} is left to the policy, which decides: {}", hold.reason),
+        (_, false) if *is_settled => format!("{name} is released: policies leave it alone until its task ends"),
+        (_, false) => format!("{name} is about to be released: `berth explain {name}` tells when"),
     }
 }
 
@@ -162,6 +174,15 @@ mod tests {
         let expected =
             "waiting 14 s at its first launch: `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s";
         assert_eq!(sentence(&told, at(0)), expected);
+    }
+
+    #[test]
+    fn who_computes_by_now_is_told_rather_than_who_was_to_be_first() {
+        let hold = HoldRow { reason: "`train-7` is first in line for GPU 0".into(), ..waiting() };
+        let mut told = Explanation { stands_at: Some(StandsAt::Launch), ..explained(Some(hold)) };
+        assert!(sentence(&told, at(0)).contains("at a launch: `train-7` computes on GPU 0;"), "{told:?}");
+        told.computing_there.clear();
+        assert!(sentence(&told, at(0)).contains("`train-7` is first in line"), "{told:?}");
     }
 
     #[test]

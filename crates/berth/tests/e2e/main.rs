@@ -19,6 +19,7 @@ mod containers;
 mod contract;
 mod demo;
 mod faults;
+mod holds;
 mod life_cycle;
 mod metrics;
 mod reused_pid;

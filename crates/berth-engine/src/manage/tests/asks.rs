@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use berth_model::TaskState;
 use berth_model::control::{Answer, Ask, Caller, Explanation, PastWhat, Refusal, Standing, StandsAt, What};
 use berth_model::snapshot::HoldStage;
 
@@ -127,6 +128,19 @@ fn releasing_all_releases_what_one_may_and_nothing_else() {
 }
 
 #[test]
+fn what_the_policy_has_decided_is_left_as_it_is_when_it_is_left_to_the_policy() {
+    let mut host = Host::with_two(PolicyName::Fifo);
+    host.arrives(3);
+    host.look(&[1, 2, 3]);
+    host.settle();
+    host.tell(Event::Halted { process: key(3), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    host.steps();
+    let back = host.stands(root(), What::HandBack { tenant: "t3".into() });
+    assert_eq!((back.hold.map(|row| row.stage), host.steps()), (Some(HoldStage::Held), vec![]));
+}
+
+#[test]
 fn a_hold_that_fails_is_told_with_what_went_wrong() {
     let mut host = Host::with_two(PolicyName::Off);
     *host.hands.fail.lock().unwrap() = Some("no such file".into());
@@ -155,6 +169,7 @@ fn who_waits_is_told_for_whom_at_what_and_what_came_before() {
     host.look(&[1, 2]);
     host.settle();
     host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.tell(Event::Moment { process: key(2), moment: Moment::FirstLaunch, at: Mono(host.now) });
     host.settle();
     host.now += 14_000 * MS;
 
@@ -163,6 +178,7 @@ fn who_waits_is_told_for_whom_at_what_and_what_came_before() {
     assert_eq!((row.stage, row.place, row.places), (HoldStage::Held, Some(1), Some(1)));
     assert_eq!((row.behind.as_deref(), told.stands_at), (Some("/t1"), Some(StandsAt::FirstLaunch)));
     assert_eq!((told.computing_there, told.policy), (vec!["/t1".to_owned()], PolicyName::Fifo));
+    assert_eq!(told.state, TaskState::Loaded, "its launch was stopped before it was submitted");
     assert!((13.9..14.1).contains(&told.held_seconds), "{}", told.held_seconds);
     let PastWhat::Held { released: None, by_uid: None, reason, .. } = &told.history[0].what else {
         panic!("{:?}", told.history)

@@ -91,6 +91,8 @@ impl Host {
         settings.nvml.library = self.library("libnvidia-ml.so.1").into();
         settings.probes.libraries = vec![self.library("libcuda.so.1").into()];
         settings.docker.mode = Mode::Off;
+        settings.hold.journal = self.file(&format!("{name}.holds"));
+        settings.hold.driver = self.library("libcuda.so.1").into();
         settings.log.level = "debug".into();
         settings
     }
