@@ -96,6 +96,7 @@ fn holding_without_a_daemon_says_who_could_and_a_wrong_command_line_is_no_attemp
         &["release", "x", "--all"],
         &["release", "--all", "--to-policy"],
         &["release", "x", "--force"],
+        &["release", "x", "--within", "2s"],
         &["policy", "set", "lifo"],
     ] {
         assert_eq!(berth(args).code, 2, "{args:?}");
@@ -106,7 +107,7 @@ fn holding_without_a_daemon_says_who_could_and_a_wrong_command_line_is_no_attemp
 fn completions_of_every_shell_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = berth(&["completions", shell]).ok();
-        let known = ["doctor", "no-trunc", "explain", "to-policy", "park"];
+        let known = ["doctor", "no-trunc", "explain", "to-policy", "policy"];
         assert!(known.iter().all(|word| script.contains(word)), "{shell}");
     }
 }

@@ -44,10 +44,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "all")]
     to_policy: bool,
     /// By what is on record, also while a daemon runs, which may hold them again
-    #[arg(long, requires = "all")]
+    #[arg(long, conflicts_with = "tenant")]
     force: bool,
     /// How long to try without a daemon
-    #[arg(long, value_name = "TIME", default_value = "30s", requires = "all")]
+    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "tenant")]
     within: Span,
     /// JSON instead of words
     #[arg(long)]

@@ -150,8 +150,39 @@ fn without_colours_nothing_is_coloured() {
     assert!(coloured(true) > 100);
 }
 
+/// In the colour of those who wait, in the queue and in the table.
+#[test]
+fn who_is_held_stands_out() {
+    let app = app(contended());
+    let mut terminal = Terminal::new(TestBackend::new(140, 40)).unwrap();
+    let screen = Screen::of(&app, ratatui::layout::Rect::new(0, 0, 140, 40), at(0), &TimeZone::UTC);
+    terminal.draw(|frame| draw::screen(frame, &screen, &Palette::new(true))).unwrap();
+    let buffer = terminal.backend().buffer();
+    let rows = (0..40).map(|y| (0..140).map(|x| &buffer[(x, y)]).collect::<Vec<_>>());
+    let held: Vec<String> = rows
+        .filter(|cells| cells.iter().any(|cell| cell.fg == Color::Magenta))
+        .map(|cells| cells.iter().map(|cell| cell.symbol()).collect())
+        .collect();
+    assert_eq!(held.len(), 6, "three wait, each with a line in the queue and a row: {held:#?}");
+    assert!(held.iter().all(|line| !line.contains("notebook")), "{held:#?}");
+}
+
+#[test]
+fn a_long_queue_leaves_room_for_the_tenants() {
+    let mut snapshot = contended();
+    let management = snapshot.management.as_mut().unwrap();
+    management.queue = std::iter::repeat_n(management.queue[0].clone(), 50).collect();
+    let screen = drawn(&app(snapshot), SMALL);
+    assert!(screen.contains("and 46 more") && screen.contains("train-10"), "{screen}");
+}
+
 #[test]
 fn no_size_is_too_small_to_draw() {
+    for app in [with_history(contended()), with_history(lost())] {
+        for size in [(1, 1), (44, 4), (60, 7), (80, 10)] {
+            drawn(&app, size);
+        }
+    }
     let mut app = with_history(busy());
     press(&mut app, "\n");
     for (width, height) in [(1, 1), (5, 3), (20, 5), (39, 10), (300, 2)] {

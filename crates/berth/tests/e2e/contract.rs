@@ -26,8 +26,17 @@ const PROMISED: [&str; 11] = [
     "task_seconds",
 ];
 /// Beyond the promise. A key that joins or leaves is a change of the interface: it belongs into the changelog.
-const FURTHER: [&str; 7] =
-    ["tenant", "image", "container_started_at", "command", "process_kinds", "task_id", "task_start_evidence"];
+const FURTHER: [&str; 9] = [
+    "tenant",
+    "image",
+    "container_started_at",
+    "command",
+    "process_kinds",
+    "task_id",
+    "task_start_evidence",
+    "hold",
+    "held_seconds",
+];
 
 const GIB: u64 = 1 << 30;
 
