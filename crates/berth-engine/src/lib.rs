@@ -15,6 +15,7 @@ mod sources;
 mod steady;
 mod table;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -22,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use berth_host::clock;
+use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Ask, Refusal, Reply};
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
@@ -48,6 +50,7 @@ pub struct Engine {
     stop: Arc<AtomicBool>,
     control: Control,
     thread: Option<JoinHandle<()>>,
+    probes: Option<Arc<Probes>>,
 }
 
 /// What is published besides snapshots.
@@ -93,6 +96,7 @@ impl Engine {
             Publish::SnapshotsOnly => Err("it only watches".to_owned()),
         };
         let (control, ask_rx) = Control::new(event_tx);
+        let probes = sources.probes();
         let stop = Arc::new(AtomicBool::new(false));
         let looper = Loop {
             monitor: Monitor::new(settings.monitor.clone()),
@@ -110,7 +114,7 @@ impl Engine {
             .name("berth-loop".into())
             .spawn(move || looper.run())
             .map_err(StartError::Thread)?;
-        Ok(Engine { stop, control, thread: Some(thread) })
+        Ok(Engine { stop, control, thread: Some(thread), probes })
     }
 
     /// For asking something of the loop.
@@ -123,6 +127,11 @@ impl Engine {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
+    /// The gate's list of processes it has stopped, for whoever cleans up after this one.
+    pub fn halted_map(&self) -> Option<OwnedFd> {
+        self.probes.as_ref()?.halted_map().try_clone_to_owned().ok()
+    }
+
     /// Ends the loop and its sources; returns when they are gone.
     pub fn stop(self) {
         drop(self);
@@ -132,6 +141,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.probes = None;
         if let Some(thread) = self.thread.take() {
             // A panic in the loop has been reported on its own thread.
             let _ = thread.join();

@@ -6,11 +6,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use berth_engine::{Engine, Publish, StartError, sample_once};
-use berth_model::settings::Mode;
+use berth_engine::{Control, Engine, Publish, StartError, sample_once};
+use berth_model::control::{Answer, Ask, Caller, PolicyView, Refusal, What};
+use berth_model::settings::{Mode, PolicyName};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
 use berth_proto::table::{Freshness, Reader};
 use tempfile::TempDir;
@@ -25,6 +26,8 @@ fn settings(dir: &TempDir) -> Settings {
     let mut settings = Settings::default();
     settings.nvml.library = dir.path().join("libnvidia-ml.so.1");
     settings.table.path = dir.path().join("tasks");
+    settings.hold.journal = dir.path().join("holds");
+    settings.hold.driver = dir.path().join("libcuda.so.1");
     settings.docker.mode = Mode::Off;
     settings.probes.mode = Mode::Off;
     settings.processes.connector = Mode::Off;
@@ -146,6 +149,63 @@ fn a_proc_that_is_none_is_refused_with_its_path() {
     let refused = Engine::start(&settings, Publish::SnapshotsOnly, |_, _| ()).unwrap_err();
     assert!(matches!(refused, StartError::Processes(_)), "{refused:?}");
     assert!(matches!(sample_once(&settings), Err(StartError::Processes(_))));
+}
+
+fn root() -> Caller {
+    Caller { uid: 0, user: None, is_admin: true }
+}
+
+/// `None`: nobody answers any more.
+fn asked(control: &Control, what: What) -> Option<Result<Answer, Refusal>> {
+    let (answer_tx, answer_rx) = channel();
+    let reply = move |answer| answer_tx.send(answer).unwrap();
+    control.ask(Ask { caller: root(), what }, Box::new(reply));
+    match answer_rx.recv_timeout(PATIENCE) {
+        Ok(answer) => Some(answer),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("the loop does not answer"),
+    }
+}
+
+#[test]
+fn a_daemon_answers_while_no_policy_decides_and_nobody_does_after_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, published_rx) = start(&settings(&dir), Publish::WithTable);
+    let control = engine.control();
+    let nobody = asked(&control, What::Explain { tenant: "x".into() });
+    assert!(matches!(nobody, Some(Err(Refusal::NoSuchTenant { .. }))), "{nobody:?}");
+    let policy = PolicyName::Fifo;
+    assert_eq!(asked(&control, What::SetPolicy { policy }), Some(Ok(Answer::Policy(PolicyView { policy }))));
+    let deadline = Instant::now() + PATIENCE;
+    while published_rx.recv_timeout(PATIENCE).unwrap().0.management.as_ref().map(|m| m.policy) != Some(policy) {
+        assert!(Instant::now() < deadline, "the new policy is not shown");
+    }
+    engine.stop();
+    assert_eq!(asked(&control, What::ReleaseAll), None);
+}
+
+#[test]
+fn whoever_cannot_hold_says_why_and_a_policy_does_not_start_without_its_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(&dir);
+    let (view, _) = start(&settings, Publish::SnapshotsOnly);
+    assert!(matches!(asked(&view.control(), What::ReleaseAll), Some(Err(Refusal::NoHolds { .. }))));
+
+    let (first, _) = start(&settings, Publish::WithTable);
+    let mut second = settings.clone();
+    second.table.path = dir.path().join("tasks-2");
+    let (without, published_rx) = start(&second, Publish::WithTable);
+    let Some(Err(Refusal::NoHolds { reason })) = asked(&without.control(), What::ReleaseAll) else {
+        panic!("it holds")
+    };
+    assert!(reason.contains(settings.hold.journal.to_str().unwrap()), "{reason}");
+    assert_eq!(published_rx.recv_timeout(PATIENCE).unwrap().0.management, None);
+    assert!(first.is_running());
+
+    second.table.path = dir.path().join("tasks-3");
+    second.hold.policy = PolicyName::Fifo;
+    let refused = Engine::start(&second, Publish::WithTable, |_, _| ()).unwrap_err();
+    assert!(matches!(refused, StartError::Journal(_)), "{refused:?}");
 }
 
 #[test]

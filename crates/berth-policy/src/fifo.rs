@@ -122,7 +122,7 @@ impl Policy for Fifo {
 
     fn decide(&mut self, view: &View, now: Mono) -> Verdict {
         self.book.learn(view, &self.settings, now);
-        let mut units = units(view, &self.book, &self.settings, now);
+        let mut units = units(view, &self.book, &self.settings);
         self.pass_turns(&mut units, now);
         let wishes = self.wishes(view, &units, now);
         let mut decisions = Vec::new();

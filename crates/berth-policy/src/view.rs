@@ -17,8 +17,10 @@ pub struct Gpu {
     pub index: GpuIndex,
     pub memory_total: Option<Bytes>,
     pub memory_used: Option<Bytes>,
-    /// By the driver: an average over about the last 200 ms.
+    /// By the driver: an average over about the 200 ms before [`Gpu::core_at`], and up to 200 ms old then.
     pub core: Option<Percent>,
+    /// When the driver was asked. Looks may be far apart, and the driver may keep one waiting for seconds.
+    pub core_at: Option<Mono>,
 }
 
 /// A tenant that is on a GPU or on its way there.

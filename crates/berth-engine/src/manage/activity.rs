@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_model::hold::Step;
-use berth_model::{Event, GpuReading, HaltedCall, Moment, Mono, ProcKey, TenantKey};
+use berth_model::{Event, GpuIndex, GpuReading, HaltedCall, Moment, Mono, ProcKey, TenantKey};
 use berth_policy::Activity;
 
 #[derive(Debug, Default)]
 pub(super) struct Activities {
     processes: BTreeMap<ProcKey, Process>,
+    /// When each GPU was last asked.
+    looked: BTreeMap<GpuIndex, Mono>,
 }
 
 #[derive(Debug)]
@@ -48,12 +50,18 @@ impl Activities {
             }
             Event::Sample(sample) => {
                 for gpu in &sample.gpus {
+                    self.looked.insert(gpu.index, sample.at);
                     let GpuReading::Ok { processes: Ok(listed), .. } = &gpu.reading else { continue };
                     listed.iter().for_each(|seen| self.found(seen.process, sample.at));
                 }
             }
             _ => {}
         }
+    }
+
+    /// When the driver was last asked about a GPU.
+    pub fn looked(&self, gpu: GpuIndex) -> Option<Mono> {
+        self.looked.get(&gpu).copied()
     }
 
     pub fn tenant_of(&self, process: ProcKey) -> Option<&TenantKey> {

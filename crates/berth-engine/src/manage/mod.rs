@@ -126,9 +126,10 @@ impl Manager {
         self.activities.note(event);
         match event {
             Event::Halted { process, at, .. } => {
-                if let Some(tenant) = self.activities.tenant_of(*process).cloned() {
-                    self.keeper.halted(&tenant, *process, *at);
-                }
+                // One nobody knows was stopped all the same, and must go on.
+                let stranger = || TenantKey::Cgroup { path: format!("process {process}") };
+                let tenant = self.activities.tenant_of(*process).cloned().unwrap_or_else(stranger);
+                self.keeper.halted(&tenant, *process, *at);
             }
             Event::Step { tenant, step, outcome, at } => self.keeper.step(tenant, *step, outcome.clone(), *at),
             Event::ProcessExited { process, at } => {

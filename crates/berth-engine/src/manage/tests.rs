@@ -208,3 +208,13 @@ fn everybody_is_free_and_off_the_record_after_a_stop() {
     assert!(host.manager.journal.is_empty());
     assert_eq!(host.steps().last(), Some(&(tenant(2), Step::Thaw(Freezer::Cgroup))));
 }
+
+#[test]
+fn a_process_nobody_knows_is_continued() {
+    let mut host = Host::new();
+    host.tell(Event::Halted { process: key(9), call: HaltedCall::Launch, at: Mono(host.now) });
+    host.settle();
+    let steps: Vec<Step> = host.steps().into_iter().map(|(_, step)| step).collect();
+    assert_eq!(steps, [Step::Continue(key(9))]);
+    assert!(!host.manager.holds_any());
+}

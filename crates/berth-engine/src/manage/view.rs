@@ -24,6 +24,7 @@ pub(super) fn view(
             memory_total: gpu.memory_total_bytes,
             memory_used: gpu.memory_used_bytes,
             core: gpu.core_pct,
+            core_at: activities.looked(gpu.index),
         })
         .collect();
     let sole = (gpus.len() == 1).then(|| gpus[0].index);

@@ -100,7 +100,7 @@ impl Book {
         self.pass_time(settings, now);
         let present: BTreeSet<&TenantKey> = view.tenants.iter().map(|tenant| &tenant.key).collect();
         self.records.retain(|key, _| present.contains(key));
-        let computing = Computing::of(view, settings, now);
+        let computing = Computing::of(view, settings);
         for tenant in &view.tenants {
             let rate = computing.rate(tenant, view);
             let record = self.record(&tenant.key);

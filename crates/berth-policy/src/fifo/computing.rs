@@ -14,10 +14,10 @@ pub(super) struct Computing<'a> {
 }
 
 impl<'a> Computing<'a> {
-    pub fn of(view: &'a View, settings: &FifoSettings, now: Mono) -> Self {
+    pub fn of(view: &'a View, settings: &FifoSettings) -> Self {
         let mut found = Self { since: BTreeMap::new(), on: BTreeMap::new() };
         for tenant in &view.tenants {
-            if let Some(since) = computes_since(tenant, view, settings, now) {
+            if let Some(since) = computes_since(tenant, view, settings) {
                 found.since.insert(&tenant.key, since);
                 tenant.gpus.iter().for_each(|gpu| *found.on.entry(*gpu).or_default() += 1);
             }
@@ -45,22 +45,33 @@ impl<'a> Computing<'a> {
 
 /// Since when a tenant computes, by the best evidence. The driver's averages are old: they decide only where they have
 /// had the time to notice, or where nothing else is known.
-fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> Option<Mono> {
-    let core = tenant.core.or_else(|| busiest_core(tenant, view));
+///
+/// A GPU that does nothing is one on which a tenant that launched is done; its own share, which the driver takes from
+/// rarer samples, may read as nothing while it computes.
+fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings) -> Option<Mono> {
     match tenant.activity {
         Activity::Computing { since } => {
-            let is_told = now.since(since) > settings.stale.get();
-            let is_idle = is_told && core.is_some_and(|core| core <= settings.idle_use);
+            let is_idle = is_told_since(tenant, view, since, settings)
+                && busiest_core(tenant, view).is_some_and(|core| core <= settings.idle_use);
             (!is_idle).then_some(since)
         }
         // Its own share only: the GPU's says nothing about whose it is.
         Activity::Quiet { since } => {
-            let is_told = now.since(since) > settings.stale.get();
+            let is_told = is_told_since(tenant, view, since, settings);
             (is_told && tenant.core.is_some_and(|core| core > settings.light_use)).then_some(since)
         }
-        Activity::Unseen => core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived),
+        Activity::Unseen => {
+            let core = tenant.core.or_else(|| busiest_core(tenant, view));
+            core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived)
+        }
         Activity::Loading | Activity::AtLaunch { .. } | Activity::AtAllocation { .. } => None,
     }
+}
+
+/// The averages of all its GPUs were taken late enough to speak of nothing before `since`.
+fn is_told_since(tenant: &Tenant, view: &View, since: Mono, settings: &FifoSettings) -> bool {
+    let told = since + settings.stale.get();
+    tenant.gpus.iter().all(|index| view.gpu(*index).and_then(|gpu| gpu.core_at).is_some_and(|at| at > told))
 }
 
 fn busiest_core(tenant: &Tenant, view: &View) -> Option<Percent> {

@@ -42,12 +42,12 @@ pub(super) struct Unit<'a> {
 }
 
 /// The units of a view, in no particular order.
-pub(super) fn units<'a>(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Unit<'a>> {
+pub(super) fn units<'a>(view: &'a View, book: &Book, settings: &FifoSettings) -> Vec<Unit<'a>> {
     let mut groups: BTreeMap<UnitName, Vec<&Tenant>> = BTreeMap::new();
     for tenant in super::order::by_arrival(view) {
         groups.entry(name_of(tenant)).or_default().push(tenant);
     }
-    let computing = Computing::of(view, settings, now);
+    let computing = Computing::of(view, settings);
     groups.into_iter().map(|(name, members)| unit(name, members, view, book, settings, &computing)).collect()
 }
 

@@ -19,7 +19,7 @@ use signal_hook::low_level::signal_name;
 use tokio::sync::oneshot;
 
 use crate::cli::Global;
-use crate::{engine, live, logging, settings};
+use crate::{engine, guard, live, logging, settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,9 +52,14 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     // The socket comes first: a second daemon is refused before it touches anything of the first.
     let group = Some(settings.api.socket_group.clone()).filter(|group| !group.is_empty());
     let server = Server::bind(&settings.api.socket, &Access { mode, group })?;
+    // Until the very end: what the engine cannot undo is the guard's.
+    let guard = guard::for_daemon(&settings)?;
     let feed = Arc::new(Feed::new());
     let publisher = Arc::clone(&feed);
     let engine = engine::for_daemon(&settings, move |snapshot, changes| publisher.publish(snapshot, changes))?;
+    if let (Some(guard), Some(halted)) = (&guard, engine.halted_map()) {
+        guard.hand_over(halted);
+    }
     let stop_rx = stop_on_signal()?;
     if args.until_stdin_closes {
         stop_with_stdin()?;

@@ -10,7 +10,6 @@
 mod hands;
 mod link;
 mod process;
-#[cfg(test)]
 mod supervise;
 mod undo;
 
@@ -19,12 +18,27 @@ mod tests;
 
 pub use hands::hands;
 pub use process::run;
+pub use supervise::{Guard, GuardError};
 pub use undo::{Undo, Undone};
 
 use std::path::Path;
 
-use berth_model::ProcKey;
+use berth_model::settings::PolicyName;
+use berth_model::{ProcKey, Settings};
 use berth_store::Found;
+
+use link::Plan;
+use supervise::Program;
+
+/// A guard of this daemon, in place before anybody is held; none where nobody ever is.
+pub fn for_daemon(settings: &Settings) -> Result<Option<Guard>, GuardError> {
+    if settings.hold.policy == PolicyName::Off {
+        return Ok(None);
+    }
+    // This very binary, also after it was replaced on disk.
+    let program = Program { path: "/proc/self/exe".into(), args: vec!["guard".into()] };
+    Guard::start(program, Plan::new(settings)).map(Some)
+}
 
 /// What could not be read is for a person to look at: nothing is done on a guess.
 pub fn tell_unusable(found: &Found) {

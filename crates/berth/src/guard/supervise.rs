@@ -90,6 +90,7 @@ impl Guard {
     }
 
     /// Of the guard that is in place; `None` while there is none, and nobody should be held anew.
+    #[cfg(test)]
     pub fn pid(&self) -> Option<u32> {
         self.shared.state().pid
     }

@@ -81,7 +81,7 @@ fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
     systemd.systemctl(&["stop", "berth.service"]).ok();
     assert_eq!(systemd.property("ActiveState"), "inactive");
     assert_eq!((systemd.property("Result"), systemd.property("ExecMainStatus")), ("success".into(), "0".into()));
-    assert!(!systemd.path("/run/berth").exists(), "its socket or table is left");
+    assert!(!systemd.path("/run/berth/berth.sock").exists(), "its socket is left");
     println!("{security}");
 }
 

@@ -66,6 +66,7 @@ pub struct Arena {
     again_at: Option<u64>,
     /// What NVML said at the last look.
     seen: Vec<GpuView>,
+    seen_at: Option<Mono>,
     next_look: Option<u64>,
     commands: Vec<Command>,
     is_unasked: bool,
@@ -127,6 +128,7 @@ impl Arena {
             last_news: 0,
             again_at: None,
             seen: Vec::new(),
+            seen_at: None,
             next_look,
             commands: Vec::new(),
             is_unasked: false,
@@ -161,6 +163,7 @@ impl Arena {
             return;
         }
         self.seen = engine.nvml().gpus;
+        self.seen_at = Some(Mono(now));
         self.is_unasked = true;
         let is_changing = self.tenants.iter().any(|tenant| tenant.is_here() && tenant.activity == Activity::Loading);
         let pause = match self.terms.sources {

@@ -34,6 +34,7 @@ impl Arena {
             memory_total: Some(Bytes(gpu.total_bytes)),
             memory_used: Some(Bytes(gpu.used_bytes)),
             core: Percent::checked(gpu.utilisation.gpu_pct),
+            core_at: self.seen_at,
         });
         View { gpus: gpus.collect(), tenants: tenants.collect() }
     }
