@@ -131,7 +131,7 @@ impl Policy for Fifo {
         }
         let queue = queue::queue(view, &units, &self.turns, &self.book, &self.settings, now);
         let again_at = self.turns.again_at(&units, &self.book, &self.settings, now);
-        let again_at = again_at.into_iter().chain(memory::again_at(view, &self.settings, now));
+        let again_at = again_at.into_iter().chain(memory::again_at(view, &self.book, &self.settings, now));
         let again_at = again_at.chain(self.book.again_at(now)).filter(|at| *at > now).min();
         Verdict { decisions, queue, again_at }
     }

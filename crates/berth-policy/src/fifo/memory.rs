@@ -54,6 +54,10 @@ pub(super) fn wishes<'a>(
         if gpus.iter().any(|gpu| blocked.contains(gpu)) {
             continue;
         }
+        if ledger.came_back(wanting, book) {
+            blocked.extend(gpus);
+            continue;
+        }
         if let Some(reason) = ledger.fits(wanting) {
             ledger.promise(wanting, book);
             wishes.insert(key, Wish::Free(reason));
@@ -68,13 +72,15 @@ pub(super) fn wishes<'a>(
     wishes
 }
 
-pub(super) fn again_at(view: &View, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
+pub(super) fn again_at(view: &View, book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
+    let promises = view.tenants.iter().filter_map(|tenant| book.get(&tenant.key)?.promise);
+    let promises = promises.map(|promise| promise.at + settings.settle.get());
     let bounds = [settings.settle, settings.longest_memory_wait];
     let since = view.tenants.iter().filter_map(|tenant| match (tenant.activity, tenant.stand) {
         (_, Stand::Held { means: Means::Park, since }) | (Activity::AtAllocation { since, .. }, _) => Some(since),
         _ => None,
     });
-    since.flat_map(|since| bounds.map(|bound| since + bound.get())).filter(|at| *at > now).collect()
+    since.flat_map(|since| bounds.map(|bound| since + bound.get())).chain(promises).filter(|at| *at > now).collect()
 }
 
 /// Those that want memory: parked ones come after those at an allocation, unless they have waited too long.
@@ -173,6 +179,15 @@ impl<'r, 'a> Ledger<'r, 'a> {
         let waited = self.waited(wanting);
         let is_late = waited >= self.settings.longest_memory_wait.get();
         is_late.then_some(Reason::NobodyYields { gpu, wanted, waited })
+    }
+
+    /// It was let go a moment ago and stands there again: what is known of the memory is too old to try once more.
+    fn came_back(&self, wanting: &Wanting<'_>, book: &Book) -> bool {
+        let promise = book.get(&wanting.tenant.key).and_then(|record| record.promise);
+        promise.is_some_and(|promise| {
+            let is_same_stand = wanting.since <= promise.at;
+            is_same_stand && self.now > promise.at && self.now.since(promise.at) < self.settings.settle.get()
+        })
     }
 
     /// Why there is room for one; `None` if there is none. Where the driver does not tell, nobody is kept waiting.

@@ -272,3 +272,29 @@ fn those_in_line_are_told_behind_whom_and_until_when() {
     let expected = host.verdict.queue.iter().map(|waiting| waiting.expected_at.map(|at| at.0 / MS / 1000));
     assert_eq!(expected.collect::<Vec<_>>(), [Some(10), Some(20)], "after the one that runs, then after one more");
 }
+
+/// Room for one is seen before the one that took it is: the other is not sent after it.
+#[test]
+fn memory_is_promised_once() {
+    let want = |name: &str, at| Job::new(name, at, &[Do::Take(15_000), Do::Load(300), Do::Compute(100), Do::Rest(250)]);
+    let mut host = Host::new(1, 24_000, vec![want("first", 0), want("second", 10), want("third", 20)]);
+    (host.sees_memory_late, host.delay) = (true, MS);
+    let host = played(host, 60_000);
+    let sent = |who: &str| host.trace.lines().filter(|line| line.contains(who) && line.contains("has room")).count();
+    assert!(sent("second") <= 2 && sent("third") <= 2, "once for what was seen before the first look: {}", host.trace);
+    assert!(host.beings.iter().all(|being| being.finished.is_some() && !being.has_failed), "{}", host.trace);
+}
+
+/// Its GPUs are never free at the same time by themselves.
+#[test]
+fn who_wants_two_gpus_is_not_passed_over_for_ever() {
+    let single = |n: u64| {
+        let gpu = u32::from(n % 2 == 1);
+        product(&format!("job-{n}"), n * 10, if n < 2 { 1_000 + n * 1_000 } else { 2_000 }).gpus(&[gpu])
+    };
+    let mut jobs: Vec<Job> = (0..40).map(single).collect();
+    jobs.push(product("both", 100, 1_000).gpus(&[0, 1]));
+    let host = played(Host::new(2, 240_000, jobs), 100_000);
+    let waited = host.being("both").waits.iter().sum::<u64>();
+    assert!(waited <= (10_000 + 2_000) * MS, "a quantum, and what runs then: {waited} ns");
+}

@@ -132,6 +132,8 @@ pub struct Being {
     /// When it will be seen to be quiet.
     evidence: Option<(u64, Mono)>,
     memory: u64,
+    /// What the last look saw of it.
+    seen: u64,
     parked: u64,
     // What the laws are about.
     pub finished: Option<u64>,
@@ -151,6 +153,8 @@ pub struct Host {
     /// From a decision to its effect.
     pub delay: u64,
     pub park_delay: u64,
+    /// Memory is seen as old as core use is.
+    pub sees_memory_late: bool,
     again_at: Option<u64>,
     pub verdict: Verdict,
     /// Time during which several units that are not light computed on one GPU.
@@ -161,6 +165,8 @@ pub struct Host {
 #[derive(Debug)]
 struct Card {
     total: u64,
+    /// Memory in use at the last look.
+    seen: u64,
     busy: u64,
     core: u32,
 }
@@ -172,10 +178,21 @@ pub fn key(name: &str) -> TenantKey {
 impl Host {
     /// A host with GPUs of `total` MiB each.
     pub fn new(gpus: u32, total: u64, jobs: Vec<Job>) -> Self {
-        let gpus = (0..gpus).map(|gpu| (gpu, Card { total, busy: 0, core: 0 })).collect();
+        let gpus = (0..gpus).map(|gpu| (gpu, Card { total, seen: 0, busy: 0, core: 0 })).collect();
         let beings = jobs.into_iter().map(Being::new).collect();
         let (verdict, trace) = (Verdict::default(), String::new());
-        Host { now: 0, beings, gpus, delay: 0, park_delay: 500 * MS, again_at: None, verdict, crowded: 0, trace }
+        Host {
+            now: 0,
+            beings,
+            gpus,
+            delay: 0,
+            park_delay: 500 * MS,
+            sees_memory_late: false,
+            again_at: None,
+            verdict,
+            crowded: 0,
+            trace,
+        }
     }
 
     /// Runs until everyone has left, or until so many milliseconds have passed.
@@ -466,9 +483,15 @@ impl Host {
                 *left -= whole_f(passed) * speed;
             }
         }
+        let used: BTreeMap<u32, u64> = self.gpus.keys().map(|gpu| (*gpu, self.used(*gpu))).collect();
+        let is_look = to.is_multiple_of(AVERAGE);
+        for being in self.beings.iter_mut().filter(|_| is_look) {
+            being.seen = being.memory;
+        }
         for (gpu, card) in &mut self.gpus {
             card.busy += if busy.contains(gpu) { passed } else { 0 };
-            if to.is_multiple_of(AVERAGE) {
+            if is_look {
+                card.seen = used[gpu];
                 card.core = u32::try_from(std::mem::take(&mut card.busy) * 100 / AVERAGE).expect("a share");
             }
         }
@@ -479,13 +502,14 @@ impl Host {
         let gpu = |(index, card): (&u32, &Card)| Gpu {
             index: GpuIndex(*index),
             memory_total: Some(Bytes::from_mib(card.total)),
-            memory_used: Some(Bytes::from_mib(self.used(*index))),
+            memory_used: Some(Bytes::from_mib(if self.sees_memory_late { card.seen } else { self.used(*index) })),
             core: Percent::checked(card.core),
+            core_at: Some(Mono(self.now)),
         };
         let is_there = |being: &&Being| !matches!(being.place, Where::Coming | Where::Gone);
         View {
             gpus: self.gpus.iter().map(gpu).collect(),
-            tenants: self.beings.iter().filter(is_there).map(Being::tenant).collect(),
+            tenants: self.beings.iter().filter(is_there).map(|being| being.tenant(self.sees_memory_late)).collect(),
         }
     }
 }
@@ -504,6 +528,7 @@ impl Being {
             activity: Activity::Loading,
             evidence: None,
             memory: 0,
+            seen: 0,
             parked: 0,
             finished: None,
             has_failed: false,
@@ -541,7 +566,7 @@ impl Being {
         }
     }
 
-    fn tenant(&self) -> Tenant {
+    fn tenant(&self, sees_memory_late: bool) -> Tenant {
         Tenant {
             key: key(&self.job.name),
             name: self.job.name.clone(),
@@ -550,7 +575,7 @@ impl Being {
             gang: self.job.gang.clone(),
             arrived: Mono(self.job.at * MS),
             activity: self.activity,
-            memory: Some(Bytes::from_mib(self.memory)),
+            memory: Some(Bytes::from_mib(if sees_memory_late { self.seen } else { self.memory })),
             needs: self.job.needs,
             core: None,
             stand: self.stand,
