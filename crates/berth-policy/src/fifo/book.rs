@@ -21,6 +21,8 @@ pub(super) struct Book {
     /// GPU time used by each owner, in seconds, the older the less.
     owners: BTreeMap<Option<String>, f64>,
     at: Option<Mono>,
+    /// When someone last left: what is known of memory may still count what was theirs.
+    pub left_at: Option<Mono>,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +101,11 @@ impl Book {
     pub fn learn(&mut self, view: &View, settings: &FifoSettings, now: Mono) {
         self.pass_time(settings, now);
         let present: BTreeSet<&TenantKey> = view.tenants.iter().map(|tenant| &tenant.key).collect();
+        let known = self.records.len();
         self.records.retain(|key, _| present.contains(key));
+        if self.records.len() < known {
+            self.left_at = Some(now);
+        }
         let computing = Computing::of(view, settings);
         for tenant in &view.tenants {
             let rate = computing.rate(tenant, view);

@@ -74,13 +74,13 @@ pub(super) fn wishes<'a>(
 
 pub(super) fn again_at(view: &View, book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Mono> {
     let promises = view.tenants.iter().filter_map(|tenant| book.get(&tenant.key)?.promise);
-    let promises = promises.map(|promise| promise.at + settings.settle.get());
+    let changes = promises.map(|promise| promise.at).chain(book.left_at).map(|at| at + settings.settle.get());
     let bounds = [settings.settle, settings.longest_memory_wait];
     let since = view.tenants.iter().filter_map(|tenant| match (tenant.activity, tenant.stand) {
         (_, Stand::Held { means: Means::Park, since }) | (Activity::AtAllocation { since, .. }, _) => Some(since),
         _ => None,
     });
-    since.flat_map(|since| bounds.map(|bound| since + bound.get())).chain(promises).filter(|at| *at > now).collect()
+    since.flat_map(|since| bounds.map(|bound| since + bound.get())).chain(changes).filter(|at| *at > now).collect()
 }
 
 /// Those that want memory: parked ones come after those at an allocation, unless they have waited too long.
@@ -223,7 +223,8 @@ impl<'r, 'a> Ledger<'r, 'a> {
         let (gpu, _) = self.tightest(first.tenant)?;
         let holders: Vec<&Tenant> = self.holders(gpu).filter(|tenant| tenant.key != first.tenant.key).collect();
         // What is known is a moment old: nobody is moved or let fail for something that may be over already.
-        let is_settled = self.waited(first) >= self.settings.settle.get() && !self.unsettled.contains(&gpu);
+        let is_old = |at: Mono| self.now.since(at) >= self.settings.settle.get();
+        let is_settled = is_old(first.since) && book.left_at.is_none_or(is_old) && !self.unsettled.contains(&gpu);
         if !is_settled || holders.iter().any(|tenant| is_moving(tenant)) {
             return None;
         }

@@ -280,8 +280,9 @@ fn memory_is_promised_once() {
     let mut host = Host::new(1, 24_000, vec![want("first", 0), want("second", 10), want("third", 20)]);
     (host.sees_memory_late, host.delay) = (true, MS);
     let host = played(host, 60_000);
-    let sent = |who: &str| host.trace.lines().filter(|line| line.contains(who) && line.contains("has room")).count();
-    assert!(sent("second") <= 2 && sent("third") <= 2, "once for what was seen before the first look: {}", host.trace);
+    let sent = |who: &str| host.trace.lines().filter(|line| line.contains(who) && line.contains("release")).count();
+    assert_eq!(sent("second"), 2, "once more than enough, before the first look: {}", host.trace);
+    assert_eq!(sent("third"), 1, "{}", host.trace);
     assert!(host.beings.iter().all(|being| being.finished.is_some() && !being.has_failed), "{}", host.trace);
 }
 
