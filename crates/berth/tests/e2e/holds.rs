@@ -15,8 +15,8 @@ use crate::support::{Cgroup, Container, Daemon, Engine, Host, Nobody, Running, T
 const DENIED: i32 = 4;
 const NO_TENANT: i32 = 5;
 
-/// Computes for seconds.
-const PRODUCT: [&str; 2] = ["--size", "40000"];
+/// Computes for five seconds.
+const PRODUCT: [&str; 2] = ["--size", "24000"];
 
 fn is_at(row: &TaskRow, stage: HoldStage) -> bool {
     row.hold.as_ref().is_some_and(|hold| hold.stage == stage)
@@ -161,6 +161,22 @@ fn fifo_holds_the_second_of_two_products_and_explain_says_who_computes() {
     let (end, begin) = (first.phase(0, Phase::Kernel, Edge::End), second.phase(0, Phase::Kernel, Edge::End));
     assert!(end < begin, "the second ends after the first: {end:?} {begin:?}");
     assert!(daemon.metrics().contains("berth_holds_total{means=\"gate\"} 1"), "{}", daemon.metrics());
+}
+
+/// Its kernel runs on and ends; nobody waits for one who stands still by a person's word.
+#[test]
+fn whom_a_person_holds_gives_way_to_the_next_in_line() {
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
+    if !can_gate(&daemon, "whom_a_person_holds_gives_way_to_the_next_in_line") {
+        return;
+    }
+    let [mut first, mut second] = two_products(&host, &daemon);
+    daemon.berth(&["hold", first.cgroup.path()]).ok();
+    assert_eq!(second.wait(), 0, "it finishes while the first is held");
+    assert!(first.is_running() && is_frozen(&first.cgroup));
+    daemon.berth(&["release", first.cgroup.path()]).ok();
+    assert_eq!(first.wait(), 0);
 }
 
 #[test]
