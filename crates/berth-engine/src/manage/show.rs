@@ -42,7 +42,11 @@ impl Manager {
         );
         match row.state {
             TaskState::Computing | TaskState::Idle if stands => {
-                if self.activities.has_launched(&row.tenant) { TaskState::Idle } else { TaskState::Loaded }
+                if self.activities.has_launched(&row.tenant) {
+                    TaskState::Idle
+                } else {
+                    TaskState::Loaded
+                }
             }
             state => state,
         }
