@@ -7,11 +7,14 @@ use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::{GpuIndex, TaskState};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::samples::{at, container, hold, snapshot};
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::testing::{Daemon, daemon};
+use crate::testing::{DEADLINE, Daemon, daemon};
 
 pub(super) fn standing() -> Standing {
     Standing { tenant: container(), name: "trainer".into(), hold: Some(hold()), is_settled: true }
@@ -152,4 +155,35 @@ async fn a_loop_that_has_ended_is_told_and_not_waited_for() {
     let daemon = daemon();
     let error = daemon.client().explain("x").await.unwrap_err();
     assert_eq!(code(&error), "stopping");
+}
+
+/// Time is held still and jumps to the next deadline.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_waited_for_in_vain_only_so_long() {
+    let (daemon, client) = answering(Ok(Answer::Stands(standing())));
+    let mut slow = UnixStream::connect(client.socket()).await.unwrap();
+    let head = "POST /v1/hold HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 20\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut told = String::new();
+    let begin = Instant::now();
+    slow.read_to_string(&mut told).await.unwrap();
+    assert!(begin.elapsed() < DEADLINE, "{:?}", begin.elapsed());
+    assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("no body came within"), "{told}");
+    assert!(daemon.asked.asks.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_hold_that_is_still_under_way_is_accepted_and_not_called_done() {
+    let under_way = Standing { is_settled: false, ..standing() };
+    let (_daemon, client) = answering(Ok(Answer::Stands(under_way)));
+    let mut stream = UnixStream::connect(client.socket()).await.unwrap();
+    let body = r#"{"tenant":"x"}"#;
+    let request = format!(
+        "POST /v1/hold HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await.unwrap();
+    assert!(told.starts_with("HTTP/1.1 202 ") && told.contains("\"is_settled\":false"), "{told}");
 }
