@@ -25,9 +25,10 @@ const EXAMPLES: &str = "\
 Examples:
   berth daemon
   berth --config ./berth.toml daemon
-  berth --socket /tmp/b.sock --set table.path=/tmp/b.tasks --log debug daemon
+  berth --socket /tmp/b.sock --set table.path=/tmp/b.tasks --set hold.journal=/tmp/b.holds daemon
+  berth --set hold.policy=fifo --log debug daemon
 
-SIGTERM and SIGINT stop it. Settings are read at the start only: SIGHUP changes nothing.";
+SIGTERM and SIGINT stop it and release everybody who is held. Settings are read at the start only: SIGHUP changes nothing.";
 
 /// How often to check that the loop still turns, where the service manager does not say.
 const CHECK_EVERY: Duration = Duration::from_secs(5);

@@ -160,14 +160,16 @@ impl Stage {
         self.dir.path()
     }
 
-    /// Settings for a daemon of this stage alone: its own socket and table, its GPU, its engine.
+    /// Settings for a daemon of this stage alone: its own socket, table and journal, its GPU, its engine.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.api.socket = self.dir.path().join("berth.sock");
         settings.table.path = self.dir.path().join("tasks");
+        settings.hold.journal = self.dir.path().join("holds");
         if let Some(gpu) = &self.gpu {
             settings.nvml.library = gpu.library("libnvidia-ml.so.1");
             settings.probes.libraries = vec![gpu.library("libcuda.so.1")];
+            settings.hold.driver = gpu.library("libcuda.so.1");
         }
         self.ground.settings(&mut settings);
         settings
