@@ -14,7 +14,7 @@
 //! So tenants that are light and have no past wait at most for that long, once; heavy ones that start at the same moment
 //! never slip through together.
 //!
-//! *Units* ([`unit`]): a tenant moves on all its GPUs or none, and with its gang. One order over all units of the host
+//! *Units* ([`mod@unit`]): a tenant moves on all its GPUs or none, and with its gang. One order over all units of the host
 //! ([`order`]), and whoever waits too long keeps its GPUs from later ones: crossed wishes cannot block each other.
 //!
 //! *Memory* ([`memory`]): a tenant at an allocation that does not fit waits, in order of arrival; where all wait for each
