@@ -164,14 +164,14 @@ fn freeze(freezers: &[Freezer]) -> Status {
         let seen: Vec<String> = freezers.iter().map(name).collect();
         return missing(format!("{} may not be written: run berth as root, on the host", seen.join(" and ")));
     }
-    Status::Offered { detail: writable.join(" and ") }
+    Status::Available { detail: writable.join(" and ") }
 }
 
 fn lock(cuda: &Result<CudaFacts, String>) -> Status {
     match cuda {
         Err(reason) => missing(reason),
         Ok(cuda) if cuda.has_lock => {
-            Status::Offered { detail: format!("{} has cuCheckpointProcessLock", cuda.library.display()) }
+            Status::Available { detail: format!("{} has cuCheckpointProcessLock", cuda.library.display()) }
         }
         Ok(cuda) => too_old(cuda, "cuCheckpointProcessLock"),
     }
@@ -179,8 +179,10 @@ fn lock(cuda: &Result<CudaFacts, String>) -> Status {
 
 fn gate(facts: &Facts) -> Status {
     match (&facts.uprobes, &facts.cuda) {
+        // It is made of probes.
+        _ if facts.probes.is_none() => Status::Off,
         (Err(reason), _) | (_, Err(reason)) => missing(reason),
-        (Ok(detail), Ok(cuda)) => Status::Offered { detail: format!("{detail}, on {}", cuda.library.display()) },
+        (Ok(detail), Ok(cuda)) => Status::Available { detail: format!("{detail}, on {}", cuda.library.display()) },
     }
 }
 

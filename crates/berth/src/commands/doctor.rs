@@ -85,7 +85,7 @@ fn mark(status: &Status) -> &'static str {
 fn words(status: &Status) -> String {
     match status {
         Status::Available { detail } => detail.clone(),
-        Status::Offered { detail } => format!("{detail} (this version of berth observes only)"),
+        Status::Offered { detail } => format!("{detail} (this version of berth does not use it)"),
         Status::Missing { reason } => reason.clone(),
         Status::Off => "switched off by the settings".to_owned(),
     }
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_missing_says_why_and_what_is_off_says_so() {
         let reports = [
             report(Subject::Level(Level::Observe), Status::Available { detail: "2 GPUs, driver 570.1".into() }),
-            report(Subject::Level(Level::Freeze), Status::Offered { detail: "cgroup v2 at /sys/fs/cgroup".into() }),
+            report(Subject::Level(Level::Park), Status::Offered { detail: "libcuda.so.1 can move memory out".into() }),
             report(Subject::Level(Level::Park), Status::Missing { reason: "too old: install driver 570".into() }),
             report(
                 Subject::Source(Source::Docker),

@@ -30,14 +30,18 @@ use berth_store::Found;
 use link::Plan;
 use supervise::Program;
 
-/// A guard of this daemon, in place before anybody is held; none where nobody ever is.
+/// A guard of this daemon, in place before anybody is held. Without a policy it may be missing: then persons hold at
+/// their own risk, which is said.
 pub fn for_daemon(settings: &Settings) -> Result<Option<Guard>, GuardError> {
-    if settings.hold.policy == PolicyName::Off {
-        return Ok(None);
-    }
     // This very binary, also after it was replaced on disk.
     let program = Program { path: "/proc/self/exe".into(), args: vec!["guard".into()] };
-    Guard::start(program, Plan::new(settings)).map(Some)
+    match Guard::start(program, Plan::new(settings)) {
+        Err(error) if settings.hold.policy == PolicyName::Off => {
+            tracing::warn!(error = berth_engine::describe(&error), "no guard: a hold outlives a daemon that is killed");
+            Ok(None)
+        }
+        started => started.map(Some),
+    }
 }
 
 /// What could not be read is for a person to look at: nothing is done on a guess.
