@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::{ProbeError, read_halted};
 use super::tenant::Tenant;
-use super::{Scene, each_way};
+use super::{Bystander, Scene, each_way};
 use crate::procs;
 use crate::testing::eventually;
 
@@ -330,8 +330,9 @@ fn a_process_with_a_strict_seccomp_filter_survives_being_watched_for_drains() {
 #[test]
 fn a_process_without_the_driver_or_without_life_cannot_be_gated_but_always_let_go() {
     each_way("nobody_to_gate", |scene| {
-        let myself = key(std::process::id());
-        assert!(matches!(scene.probes.gate(myself), Err(ProbeError::NoDriver { process }) if process == myself));
+        let bystander = Bystander::start();
+        let without = key(bystander.pid());
+        assert!(matches!(scene.probes.gate(without), Err(ProbeError::NoDriver { process }) if process == without));
         let tenant = scene.newcomer(2);
         let later = ProcKey { start_ticks: u64::MAX, ..key(tenant.pid()) };
         assert!(matches!(scene.probes.gate(later), Err(ProbeError::Gone { process }) if process == later));

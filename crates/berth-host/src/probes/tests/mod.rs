@@ -5,7 +5,7 @@ mod gate;
 mod sim;
 mod tenant;
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -256,10 +256,31 @@ fn containers_that_share_a_layer_are_each_told_once() {
     });
 }
 
+/// A process without the driver. This one may have it: other tests load it here.
+struct Bystander(Child);
+
+impl Bystander {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_process_without_the_driver_is_left_alone() {
     with("without_the_driver", false, false, |scene| {
-        scene.probes.attach_process(std::process::id());
+        let bystander = Bystander::start();
+        scene.probes.attach_process(bystander.pid());
         let mut tenant = scene.workshop.tenant();
         tenant.call("create");
         scene.probes.attach_process(tenant.pid());

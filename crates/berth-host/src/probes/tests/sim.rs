@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use berth_load::{Mode, Phase};
+use berth_load::{GapRange, Mode, Phase};
 use berth_model::{Bytes, Event, HaltedCall, Moment, Mono, ProcKey};
 use berth_sim::Profile;
 use berth_sim::server::{ServeOptions, Server, find_libraries};
@@ -76,8 +76,10 @@ fn workload_process() {
     let mut options = berth_load::Options::new(Mode::Matmul);
     options.size = 2_048;
     options.library = library.into();
-    // Time for the gate to come down on a busy machine.
+    // Time for the gate to come down on a busy machine: before the launch, and before the second stay.
     options.hold = Duration::from_secs(1);
+    options.tasks = 2;
+    options.task_gap = GapRange { min: Duration::from_secs(2), max: Duration::from_secs(2) };
     std::process::exit(berth_load::run(&options) as i32);
 }
 
@@ -183,15 +185,18 @@ fn a_workload_has_its_input_in_place_when_it_stops_and_computes_when_it_is_let_g
 #[test]
 fn a_workload_waits_at_the_allocation_it_may_not_make_yet() {
     with_workload("a_limited_workload", |probes, event_rx, workload, process| {
+        next(event_rx, |event| matches!(event, Event::Moment { moment: Moment::ContextGone, .. }).then_some(()));
         probes.limit_allocations(process, Some(Bytes(1 << 20))).unwrap();
         let (stopped, call) = next(event_rx, halted);
         assert_eq!((stopped, call), (process, HaltedCall::Allocation { bytes: Bytes(2_048 * 2_048 * 4) }));
         until_stopped(process);
-        assert_eq!(workload.ended(Phase::Alloc), None);
+        crate::testing::eventually("it is in its second stay", || {
+            workload.ended(Phase::Context) > workload.ended(Phase::Alloc)
+        });
         probes.limit_allocations(process, None).unwrap();
         probes.continued(process);
         signal_continue(process);
         workload.finish();
-        assert!(workload.ended(Phase::Kernel).is_some());
+        assert!(workload.ended(Phase::Kernel) > workload.ended(Phase::Context));
     });
 }
