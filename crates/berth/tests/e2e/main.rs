@@ -20,6 +20,7 @@ mod contract;
 mod demo;
 mod faults;
 mod holds;
+mod killed;
 mod life_cycle;
 mod metrics;
 mod reused_pid;

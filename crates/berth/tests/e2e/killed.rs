@@ -1,0 +1,59 @@
+//! The daemon killed while it holds tenants: nobody stays held, whatever instant it was.
+
+use std::time::Duration;
+
+use berth_model::settings::PolicyName;
+use berth_model::{Source, SourceStatus};
+
+use crate::support::{Cgroup, Daemon, Host, Tenant, skip, until, until_within};
+
+/// What the design promises: a dead daemon's holds are undone within this time.
+const FREE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A prime number of milliseconds between two kills' delays, so that they fall on all stages of a hold.
+const SPREAD_MS: u64 = 157;
+
+fn is_held(tenant: &Tenant) -> bool {
+    is_frozen(&tenant.cgroup) || is_stopped(tenant.pid())
+}
+
+fn is_frozen(cgroup: &Cgroup) -> bool {
+    let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
+    let state = read("freezer.state");
+    matches!(state.trim(), "FROZEN" | "FREEZING") || read("cgroup.freeze").trim() == "1"
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+}
+
+fn managed(host: &Host) -> Daemon {
+    host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo)
+}
+
+#[test]
+fn nobody_stays_held_by_a_daemon_that_is_killed() {
+    let host = Host::start();
+    let mut daemon = managed(&host);
+    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
+        return skip("nobody_stays_held_by_a_daemon_that_is_killed", &reason);
+    }
+    let mut was_any_held = false;
+    for round in 0..6_u64 {
+        let mut tenants: Vec<Tenant> =
+            (0..3).map(|n| host.tenant(&format!("killed-{round}-{n}"), &["--size", "12000"])).collect();
+        until("the first has a context", || {
+            tenants[0].moment(0, berth_load::Moment::ContextReady, berth_load::Edge::End)
+        });
+        std::thread::sleep(Duration::from_millis(SPREAD_MS * round));
+        was_any_held |= tenants.iter().any(is_held);
+        daemon.kill();
+        until_within(FREE_WITHIN, "everybody is free", || tenants.iter().all(|tenant| !is_held(tenant)).then_some(()));
+        for tenant in &mut tenants {
+            assert_eq!(tenant.wait(), 0, "it goes on as if nothing had been");
+        }
+        daemon = managed(&host);
+    }
+    assert!(was_any_held, "no kill came while anybody was held: nothing was shown");
+}
