@@ -14,6 +14,14 @@
 //! So tenants that are light and have no past wait at most for that long, once; heavy ones that start at the same moment
 //! never slip through together.
 //!
+//! *No starvation*: who has stood at a launch for [`FifoSettings::longest_wait`] is first in line, before any owner's share, and
+//! then waits for one turn at most of each of those that stood before it or compute. A turn lasts a quantum or, if that
+//! is over in the middle of a kernel, until the kernel ends: none is cut short. So with *n* others the wait is bounded by
+//! `longest_wait + n × (quantum + longest kernel)`, plus [`FifoSettings::settle`] for each that is released and does not launch. In
+//! queues longer than the longest wait the order is therefore by waiting rather than by owner. Only where the bound
+//! fails, because a kernel does not end, does a tenant compute beside another: after [`FifoSettings::last_resort`], or after a
+//! quantum where the other cannot be held at all.
+//!
 //! *Units* ([`mod@unit`]): a tenant moves on all its GPUs or none, and with its gang. One order over all units of the host
 //! ([`order`]), and whoever waits too long keeps its GPUs from later ones: crossed wishes cannot block each other.
 //!
@@ -68,7 +76,7 @@ impl Fifo {
         for _ in 0..=2 * units.len() {
             let before = self.turns.clone();
             self.turns.follow(units, &mut self.book, &self.settings, now);
-            order::sort(units, &self.book);
+            order::sort(units, &self.book, &self.settings, now);
             self.turns.assign(units, &mut self.book, &self.settings, now);
             if self.turns == before {
                 break;

@@ -10,7 +10,9 @@
 //!    average says, since that still speaks of the one that has gone.
 //! 4. After the memory rule has paused a task, nobody is released until memory use has fallen to the threshold.
 //!    Memory *above* the threshold fires it, as in the pseudo-code; the prose says at or above.
-//! 5. One release per turn, a turn being what one query and one pause took in the paper; an end of a task releases one more.
+//! 5. One release per turn, a turn being what one query and one pause took in the paper. The end of a task releases nobody by
+//!    itself while others run: core use falls when a task begins its output and lets the next one go, and a second one for its
+//!    end would leave two computing from then on.
 //! 6. Core use is the driver's average and up to 200 ms old, and a task that was let go has its input to load first. So core
 //!    use is not asked until the last one that was let go has computed for long enough to be in it.
 //! 7. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
@@ -30,20 +32,11 @@ use crate::{Action, Decision, Policy, Reason, Verdict, Waiting};
 #[derive(Debug)]
 pub struct Paper {
     settings: PaperSettings,
-    /// Tasks that were let run and have not ended.
-    running: BTreeMap<TenantKey, Running>,
+    /// Tasks that were let run and have not ended, and why they were.
+    running: BTreeMap<TenantKey, Reason>,
     released: Option<LastRelease>,
     /// GPUs whose memory rule has fired.
     full: BTreeSet<GpuIndex>,
-    /// Where tasks have ended that nobody was let go for yet: releases beyond the one of each turn.
-    owed: Vec<BTreeSet<GpuIndex>>,
-}
-
-#[derive(Debug)]
-struct Running {
-    gpus: BTreeSet<GpuIndex>,
-    /// Why it was let run.
-    reason: Reason,
 }
 
 /// The release that the turn is counted from, and that the memory rule judges.
@@ -55,13 +48,7 @@ struct LastRelease {
 
 impl Paper {
     pub fn new(settings: PaperSettings) -> Self {
-        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new(), owed: Vec::new() }
-    }
-
-    /// Tasks that ended are forgotten; each lets one more go.
-    fn bury(&mut self, tasks: &[&Tenant]) {
-        let ended = self.running.extract_if(.., |key, _| !tasks.iter().any(|task| task.key == *key));
-        self.owed.extend(ended.map(|(_, running)| running.gpus));
+        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new() }
     }
 
     /// The memory rule: the one just released goes back if it filled a GPU that others run on.
@@ -82,14 +69,11 @@ impl Paper {
     }
 
     /// Why the first in line may go now; `None` if it may not.
-    fn admits(&mut self, view: &View, now: Mono, first: &Tenant, tasks: &[&Tenant]) -> Option<Reason> {
-        let owed = self.owed.iter().position(|gpus| !gpus.is_disjoint(&first.gpus));
-        let is_full = first.gpus.iter().any(|index| self.full.contains(index));
-        let is_alone = self.before(first, tasks).is_none();
-        if is_alone || (owed.is_some() && !is_full) {
-            owed.map(|owed| self.owed.swap_remove(owed));
+    fn admits(&self, view: &View, now: Mono, first: &Tenant, tasks: &[&Tenant]) -> Option<Reason> {
+        if self.before(first, tasks).is_none() {
             return Some(Reason::ItsTurn);
         }
+        let is_full = first.gpus.iter().any(|index| self.full.contains(index));
         let (gpu, core) = busiest(view, first).and_then(|gpu| Some((gpu.index, gpu.core?)))?;
         let has_room = !is_full && core < self.settings.core && self.asks_at(tasks) <= now;
         has_room.then_some(Reason::CoreFree { gpu, core })
@@ -118,7 +102,7 @@ impl Paper {
     }
 
     fn let_go(&mut self, task: &Tenant, now: Mono, reason: Reason) {
-        self.running.insert(task.key.clone(), Running { gpus: task.gpus.clone(), reason });
+        self.running.insert(task.key.clone(), reason);
         self.released = Some(LastRelease { tenant: task.key.clone(), at: now });
     }
 
@@ -154,7 +138,7 @@ impl Paper {
     fn decisions(&self, view: &View, tasks: &[&Tenant]) -> Vec<Decision> {
         let decide = |task: &&Tenant| {
             let (action, reason) = match (self.running.get(&task.key), task.stand) {
-                (Some(running), Stand::Held { .. } | Stand::Gated { .. }) => (Action::Release, running.reason.clone()),
+                (Some(reason), Stand::Held { .. } | Stand::Gated { .. }) => (Action::Release, reason.clone()),
                 (None, Stand::Free) => (Action::Hold(Means::Freeze), self.why_paused(view, task, tasks)),
                 _ => return None,
             };
@@ -189,10 +173,9 @@ impl Policy for Paper {
     fn decide(&mut self, view: &View, now: Mono) -> Verdict {
         let mut tasks: Vec<&Tenant> = view.tenants.iter().filter(|tenant| is_task(tenant)).collect();
         tasks.sort_by_key(|task| (task.arrived, &task.key));
-        self.bury(&tasks);
+        self.running.retain(|key, _| tasks.iter().any(|task| task.key == *key));
         for task in tasks.iter().filter(|task| !is_pausable(task)) {
-            let running = || Running { gpus: task.gpus.clone(), reason: Reason::NoContention };
-            self.running.entry(task.key.clone()).or_insert_with(running);
+            self.running.entry(task.key.clone()).or_insert(Reason::NoContention);
         }
         self.judge_last_release(view, &tasks);
         self.release_overdue(&tasks, now);
@@ -202,9 +185,6 @@ impl Policy for Paper {
             self.let_go(first, now, reason);
         }
         let line = self.line(&tasks);
-        if line.is_empty() {
-            self.owed.clear();
-        }
         Verdict {
             decisions: self.decisions(view, &tasks),
             queue: self.queue(&line, &tasks, now),

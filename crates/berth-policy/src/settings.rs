@@ -40,8 +40,11 @@ pub struct FifoSettings {
     /// How long it may do so if it, or its owner, has used a quantum more of late than the one that waits: a short job beside
     /// a long one need not wait for a whole quantum at every launch.
     pub slice: Span,
-    /// The longest a tenant stands at a launch; then it computes beside whoever computes.
+    /// Who has stood at a launch for this long is first in line, whoever its owner is; of several the one that has stood longest.
     pub longest_wait: Span,
+    /// The longest a tenant stands at a launch in any case, for when the one that computes never comes to its next launch:
+    /// then it computes beside whoever computes.
+    pub last_resort: Span,
     /// The longest a tenant stands at an allocation while others use the memory; then it is let through, to fail.
     pub longest_memory_wait: Span,
     /// A burst of computing that takes no more than this is small: waiting for it, or making it wait, costs more than two
@@ -50,6 +53,9 @@ pub struct FifoSettings {
     /// A tenant whose bursts are small and who uses no more than this share of a GPU's time is light, and never held.
     #[serde(deserialize_with = "percent")]
     pub light_use: Percent,
+    /// Making or ending a context stops the kernels of others for some time. A tenant that comes or leaves is taken to do so
+    /// for this long at most: what others' bursts last longer for it does not make those heavy.
+    pub disturbance: Span,
     /// Time over which a tenant's share is taken.
     pub use_window: Span,
     /// How long the turn stays with a tenant that has paused between two bursts and is known to go on within this time.
@@ -118,9 +124,11 @@ impl Default for FifoSettings {
             quantum: Span::from_millis(10_000),
             slice: Span::from_millis(100),
             longest_wait: Span::from_millis(60_000),
+            last_resort: Span::from_millis(600_000),
             longest_memory_wait: Span::from_millis(24 * 3_600_000),
             small_burst: Span::from_millis(10),
             light_use: whole(25),
+            disturbance: Span::from_millis(500),
             use_window: Span::from_millis(1_000),
             linger: Span::from_millis(1),
             settle: Span::from_millis(1_000),

@@ -2,11 +2,15 @@
 //!
 //! Time is shared out: while *k* tenants compute on a GPU each is counted with a *k*-th. So a tenant does not look heavy
 //! because its neighbours are, and an owner is not charged for being in a crowd.
+//!
+//! Bursts are judged by the time in which nobody else on the GPU was coming or leaving, because kernels stand still while a
+//! context is made or ended. A burst that was long only then is *doubtful*: it says nothing, neither that the tenant is heavy nor
+//! that it is light.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use berth_model::{Bytes, Mono, TenantKey};
+use berth_model::{Bytes, GpuIndex, Mono, TenantKey};
 
 use super::computing::{Computing, fraction};
 use crate::Action;
@@ -40,8 +44,12 @@ pub(super) struct Record {
     is_steady: bool,
     /// Share it is taken to have from the last view on.
     rate: f64,
+    /// Someone else on its GPUs was coming at the last view.
+    is_disturbed: bool,
+    /// Its last burst was doubtful.
+    is_doubtful: bool,
     owner: Option<String>,
-    gpus: usize,
+    gpus: BTreeSet<GpuIndex>,
     /// GPU time of its whole stay, in seconds.
     pub used: f64,
     /// The same, the older the less.
@@ -61,6 +69,8 @@ pub(super) struct Record {
 struct Burst {
     since: Mono,
     used: f64,
+    /// What of it was not disturbed.
+    clear: f64,
 }
 
 /// Memory that someone was released for and may not have taken yet.
@@ -101,19 +111,21 @@ impl Book {
     pub fn learn(&mut self, view: &View, settings: &FifoSettings, now: Mono) {
         self.pass_time(settings, now);
         let present: BTreeSet<&TenantKey> = view.tenants.iter().map(|tenant| &tenant.key).collect();
-        let known = self.records.len();
-        self.records.retain(|key, _| present.contains(key));
-        if self.records.len() < known {
+        let left: Vec<Record> =
+            self.records.extract_if(.., |key, _| !present.contains(key)).map(|(_, record)| record).collect();
+        if !left.is_empty() {
             self.left_at = Some(now);
         }
         let computing = Computing::of(view, settings);
         for tenant in &view.tenants {
             let rate = computing.rate(tenant, view);
             let record = self.record(&tenant.key);
+            left.iter().filter(|left| share_a_gpu(&left.gpus, &tenant.gpus)).for_each(|_| record.excuse(settings));
             record.owner.clone_from(&tenant.owner);
-            record.gpus = tenant.gpus.len().max(1);
-            record.see(computing.since(tenant), tenant);
+            record.gpus.clone_from(&tenant.gpus);
+            record.see(computing.since(tenant), tenant, settings);
             record.rate = rate;
+            record.is_disturbed = is_disturbed(tenant, view, settings, now);
         }
     }
 
@@ -169,24 +181,40 @@ impl Record {
         self.recent = self.recent * fading + used;
         if let Some(burst) = &mut self.burst {
             burst.used += used;
+            burst.clear += if self.is_disturbed { 0.0 } else { used };
+        }
+        self.follow_share(passed, settings);
+        #[expect(clippy::cast_precision_loss, reason = "a host has few GPUs")]
+        let gpus = self.gpus.len().max(1) as f64;
+        used * gpus
+    }
+
+    /// Its share is what it was as long as it is disturbed.
+    fn follow_share(&mut self, passed: f64, settings: &FifoSettings) {
+        if self.is_disturbed {
+            return;
         }
         let old = (-passed / settings.use_window.get().as_secs_f64().max(f64::MIN_POSITIVE)).exp();
         self.share = self.share * old + self.rate * (1.0 - old);
         let limit = fraction(settings.light_use);
         self.is_steady = self.share > if self.is_steady { limit / 2.0 } else { limit };
-        #[expect(clippy::cast_precision_loss, reason = "a host has few GPUs")]
-        let gpus = self.gpus as f64;
-        used * gpus
     }
 
-    fn see(&mut self, busy_since: Option<Mono>, tenant: &Tenant) {
+    /// Someone has left, and may have stopped the kernels of others in doing so.
+    fn excuse(&mut self, settings: &FifoSettings) {
+        if let Some(burst) = &mut self.burst {
+            burst.clear = (burst.clear - settings.disturbance.get().as_secs_f64()).max(0.0);
+        }
+    }
+
+    fn see(&mut self, busy_since: Option<Mono>, tenant: &Tenant, settings: &FifoSettings) {
         match (self.burst, busy_since) {
             (None, Some(since)) => self.begin(since),
             (Some(burst), Some(since)) if since > burst.since => {
-                self.end(burst.used);
+                self.judge(burst, settings);
                 self.begin(since);
             }
-            (Some(burst), None) => self.end(burst.used),
+            (Some(burst), None) => self.judge(burst, settings),
             (Some(_), Some(_)) | (None, None) => {}
         }
         if let Activity::Quiet { since } = tenant.activity {
@@ -199,7 +227,17 @@ impl Record {
             let gap = since.since(quiet).as_secs_f64();
             self.usual_gap = Some(self.usual_gap.map_or(gap, |usual| (usual + gap) / 2.0));
         }
-        self.burst = Some(Burst { since, used: 0.0 });
+        self.burst = Some(Burst { since, used: 0.0, clear: 0.0 });
+    }
+
+    fn judge(&mut self, burst: Burst, settings: &FifoSettings) {
+        let small = settings.small_burst.get().as_secs_f64();
+        self.is_doubtful = burst.used > small && burst.clear <= small;
+        if self.is_doubtful {
+            self.burst = None;
+        } else {
+            self.end(burst.used);
+        }
     }
 
     fn end(&mut self, used: f64) {
@@ -212,7 +250,7 @@ impl Record {
     fn rest(&mut self, since: Mono) {
         if let Some(before) = self.quiet_since.filter(|before| *before < since) {
             self.end(since.since(before).as_secs_f64().min(self.usual_burst));
-        } else if self.bursts == 0 {
+        } else if self.bursts == 0 && !self.is_doubtful {
             self.bursts = 1;
         }
         self.quiet_since = Some(since);
@@ -223,7 +261,7 @@ impl Record {
         let small = settings.small_burst.get().as_secs_f64();
         let was_light =
             past.is_some_and(|past| past.duty <= fraction(settings.light_use) || past.active_seconds <= small);
-        let is_long = self.burst.is_some_and(|burst| burst.used > small);
+        let is_long = self.burst.is_some_and(|burst| burst.clear > small);
         if self.is_steady {
             return Weight::Heavy;
         }
@@ -251,8 +289,23 @@ impl Record {
     }
 
     pub fn has_launched(&self) -> bool {
-        self.bursts > 0 || self.burst.is_some()
+        self.bursts > 0 || self.burst.is_some() || self.is_doubtful
     }
+}
+
+/// Someone else on its GPUs has come of late and not launched yet, and may be making its context.
+fn is_disturbed(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> bool {
+    let mut others = view.tenants.iter().filter(|other| other.key != tenant.key);
+    others.any(|other| {
+        other.activity == Activity::Loading
+            && now.since(other.arrived) < settings.disturbance.get()
+            && share_a_gpu(&other.gpus, &tenant.gpus)
+    })
+}
+
+/// Of whom it is not known yet where it computes may do so anywhere.
+fn share_a_gpu(one: &BTreeSet<GpuIndex>, other: &BTreeSet<GpuIndex>) -> bool {
+    one.is_empty() || other.is_empty() || !one.is_disjoint(other)
 }
 
 #[cfg(test)]
@@ -304,6 +357,48 @@ mod tests {
         record.pass_time(0.5, 1.0, &settings);
         assert_eq!(record.weight(None, &settings), Weight::Heavy, "not light again at once");
         record.pass_time(3.0, 1.0, &settings);
+        assert_eq!(record.weight(None, &settings), Weight::Light);
+    }
+
+    /// A record after a first burst of so many milliseconds, the first of them disturbed, and an end of others in between.
+    fn disturbed(disturbed_ms: u64, clear_ms: u64, has_someone_left: bool) -> Record {
+        let settings = FifoSettings::default();
+        let mut record = Record { rate: 1.0, is_disturbed: true, ..Record::default() };
+        record.begin(Mono(0));
+        record.pass_time(Duration::from_millis(disturbed_ms).as_secs_f64(), 1.0, &settings);
+        record.is_disturbed = false;
+        record.pass_time(Duration::from_millis(clear_ms).as_secs_f64(), 1.0, &settings);
+        if has_someone_left {
+            record.excuse(&settings);
+        }
+        if let Some(burst) = record.burst {
+            record.judge(burst, &settings);
+        }
+        record.rest(Mono((disturbed_ms + clear_ms) * MS));
+        record
+    }
+
+    #[test]
+    fn a_burst_that_was_long_only_while_others_came_or_left_says_nothing() {
+        let settings = FifoSettings::default();
+        let weight = |record: Record| record.weight(None, &settings);
+        assert_eq!(weight(disturbed(60, 5, false)), Weight::Unknown);
+        assert_eq!(weight(disturbed(0, 60, true)), Weight::Unknown);
+        assert_eq!(weight(disturbed(60, 20, false)), Weight::Heavy, "long by itself");
+        assert_eq!(weight(disturbed(0, 600, true)), Weight::Heavy, "nobody takes that long to leave");
+        assert_eq!(weight(disturbed(5, 0, true)), Weight::Light, "short all the same");
+    }
+
+    #[test]
+    fn a_light_tenant_stays_light_through_a_neighbours_end() {
+        let settings = FifoSettings::default();
+        let mut record = after(5, 0.2, 12);
+        record.rate = 1.0;
+        record.begin(Mono(100 * MS));
+        record.pass_time(0.065, 1.0, &settings);
+        record.excuse(&settings);
+        let burst = record.burst.unwrap();
+        record.judge(burst, &settings);
         assert_eq!(record.weight(None, &settings), Weight::Light);
     }
 

@@ -1,5 +1,5 @@
-//! The one order of a host: owners who have used least come first, then those who have waited longest since their last
-//! turn, then the first to arrive.
+//! The one order of a host: first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners
+//! who have used least, then those who have waited longest since their last turn, then the first to arrive.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,14 @@ use berth_model::Mono;
 
 use super::book::Book;
 use super::unit::Unit;
+use crate::settings::FifoSettings;
 use crate::view::{Tenant, View};
 
-pub(super) fn sort(units: &mut [Unit<'_>], book: &Book) {
-    units.sort_by(|one, other| compare(one, other, book));
+pub(super) fn sort(units: &mut [Unit<'_>], book: &Book, settings: &FifoSettings, now: Mono) {
+    let overdue_since = |unit: &Unit<'_>| {
+        unit.standing_since.filter(|since| now.since(*since) >= settings.longest_wait.get()).unwrap_or(Mono(u64::MAX))
+    };
+    units.sort_by(|one, other| overdue_since(one).cmp(&overdue_since(other)).then_with(|| compare(one, other, book)));
 }
 
 fn compare(one: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Ordering {

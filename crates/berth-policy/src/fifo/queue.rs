@@ -27,7 +27,7 @@ pub(super) fn queue(
     for unit in units.iter().filter(waits) {
         let Some(since) = unit.standing_since else { continue };
         let ahead = turns.ahead_of(unit, units);
-        let latest = since + settings.longest_wait.get();
+        let latest = since + settings.last_resort.get();
         let expected_at = ahead.and_then(|ahead| expected(unit, ahead, &before, book, now)).map(|at| at.min(latest));
         let behind = ahead.and_then(|ahead| ahead.members.first()).map(|tenant| tenant.key.clone());
         queue.extend(unit.members.iter().map(|tenant| Waiting {

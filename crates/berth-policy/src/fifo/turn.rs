@@ -119,7 +119,7 @@ impl Turns {
         let bounds = round
             .standing()
             .filter(waits)
-            .filter_map(|unit| Some(unit.standing_since? + round.longest_wait(self.blocker(unit, &round, book))));
+            .filter_map(|unit| Some(unit.standing_since? + round.last_resort(self.blocker(unit, &round, book))));
         let stages = units.iter().flat_map(|unit| self.next_stage(unit, &round, book));
         let idle = units.iter().filter_map(|unit| Some(unit.quiet_since? + settings.idle.get()));
         bounds.chain(stages).chain(idle).filter(|at| *at > now).collect()
@@ -174,7 +174,7 @@ impl Turns {
             let Some(since) = unit.standing_since.filter(|_| self.waits(unit)) else { continue };
             let waited = round.now.since(since);
             let blocker = self.blocker(unit, round, book);
-            if waited >= round.longest_wait(blocker) {
+            if waited >= round.last_resort(blocker) {
                 self.give(unit, Stage::Given, Reason::WaitedLongest { waited }, round.now);
             } else if self.has_turn(unit) {
                 // It stands because its quantum is over, and something it has submitted still runs.
@@ -298,8 +298,8 @@ impl<'r, 'a> Round<'r, 'a> {
     }
 
     /// Who cannot be made to stop is waited for no longer than a quantum.
-    fn longest_wait(&self, blocker: Option<&Unit<'_>>) -> Duration {
-        let (wait, quantum) = (self.settings.longest_wait.get(), self.settings.quantum.get());
+    fn last_resort(&self, blocker: Option<&Unit<'_>>) -> Duration {
+        let (wait, quantum) = (self.settings.last_resort.get(), self.settings.quantum.get());
         if blocker.is_some_and(|unit| !unit.is_movable) { wait.min(quantum) } else { wait }
     }
 }

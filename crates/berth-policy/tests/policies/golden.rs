@@ -230,6 +230,20 @@ fn the_paper_pauses_the_one_that_filled_the_memory_until_there_is_room() {
     insta::assert_snapshot!(host.trace);
 }
 
+/// Core use falls at the output of the one that runs and lets the next go; its end must not let go another.
+#[test]
+fn the_paper_lets_one_go_for_one_that_is_done() {
+    let task = |n: u64| {
+        let script = [Do::Take(800), Do::Load(300), Do::Compute(5_000), Do::Rest(1_000)];
+        Job::new(&format!("task-{n}"), n * 10, &script)
+    };
+    let mut host = Host::new(1, 24_000, (0..5).map(task).collect());
+    host.delay = 60 * MS;
+    host.run(&mut Paper::new(PaperSettings::default()), 600_000);
+    assert!(host.beings.iter().all(|being| being.finished.is_some()), "{}", host.trace);
+    assert_eq!(host.crowded, 0, "{}", host.trace);
+}
+
 #[test]
 fn who_cannot_be_stopped_is_waited_for_no_longer_than_a_quantum() {
     let jobs = vec![product("exempt", 0, 40_000).means(&[]), product("job", 100, 1_000)];
@@ -238,10 +252,35 @@ fn who_cannot_be_stopped_is_waited_for_no_longer_than_a_quantum() {
 }
 
 #[test]
-fn a_kernel_that_does_not_end_is_waited_for_up_to_the_bound() {
-    let jobs = vec![product("endless", 0, 200_000), product("job", 100, 1_000)];
-    let host = played(Host::new(1, 24_000, jobs), 100_000);
-    assert_eq!(host.being("job").waits, [60_000 * MS], "{}", host.trace);
+fn a_kernel_that_does_not_end_is_waited_for_up_to_the_last_resort() {
+    let jobs = vec![product("endless", 0, 2_000_000), product("job", 100, 1_000)];
+    let host = played(Host::new(1, 24_000, jobs), 1_000_000);
+    assert_eq!(host.being("job").waits, [600_000 * MS], "{}", host.trace);
+}
+
+#[test]
+fn a_long_queue_of_long_kernels_waits_and_never_computes_together() {
+    let jobs = (0..10).map(|n| product(&format!("job-{n}"), n, 30_000)).collect();
+    let host = played(Host::new(1, 240_000, jobs), 600_000);
+    assert_eq!(host.crowded, 0, "{}", host.trace);
+    assert!(host.beings.iter().all(|being| being.finished.is_some()), "{}", host.trace);
+}
+
+/// By owners alone it would come after every newcomer.
+#[test]
+fn who_has_waited_long_goes_before_owners_who_have_used_nothing() {
+    let greedy = [Do::Load(200), Do::Compute(50_000), Do::Rest(50), Do::Compute(1_000)];
+    let newcomer = |n: u64| product(&format!("new-{n}"), 49_000 + n * 1_500, 2_000).owner(&format!("owner-{n}"));
+    let mut jobs: Vec<Job> = (0..100).map(newcomer).collect();
+    jobs.push(Job::new("greedy", 0, &greedy).owner("greedy"));
+    let host = played(Host::new(1, 240_000, jobs), 600_000);
+    let waited = host.being("greedy").waits.iter().copied().max().unwrap_or(0);
+    assert!(
+        (60_000 * MS..=62_000 * MS).contains(&waited),
+        "the bound, and what runs then: {waited} ns\n{}",
+        host.trace
+    );
+    assert_eq!(host.crowded, 0);
 }
 
 /// Nobody sees the end of its burst: the driver's average does, a little later.
