@@ -10,9 +10,10 @@
 //!    average says, since that still speaks of the one that has gone.
 //! 4. After the memory rule has paused a task, nobody is released until memory use has fallen to the threshold.
 //!    Memory *above* the threshold fires it, as in the pseudo-code; the prose says at or above.
-//! 5. One release per turn, a turn being what one query and one pause took in the paper. The end of a task releases nobody by
-//!    itself while others run: core use falls when a task begins its output and lets the next one go, and a second one for its
-//!    end would leave two computing from then on.
+//! 5. One release per turn, a turn being what one query and one pause took in the paper. The paper also releases the next when
+//!    a task ends; here only if that leaves nobody running. Core use falls at a task's output already and lets one go in
+//!    its stead: a second one at its end would leave two computing from then on, which is what was to be prevented. Where
+//!    making a context takes longer than computing, two at once would be faster, and this repair costs time.
 //! 6. Core use is the driver's average and up to 200 ms old, and a task that was let go has its input to load first. So core
 //!    use is not asked until the last one that was let go has computed for long enough to be in it.
 //! 7. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
