@@ -69,6 +69,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     live::runtime()?.block_on(serve(server, feed, &engine, stop_rx))?;
     notify(&[NotifyState::Stopping]);
     engine.stop();
+    drop(guard);
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

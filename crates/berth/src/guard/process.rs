@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use berth_host::probes::read_halted;
 use berth_store::{Journal, JournalError};
 
 use super::link::{Inbox, Plan};
@@ -45,7 +46,9 @@ fn undo(plan: &Plan, descriptors: &[OwnedFd]) -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     tell_unusable(&found);
-    if found.entries.is_empty() && descriptors.is_empty() {
+    // A gate is on record before it can stop anybody: if nobody is, and nobody stands at one, there is nothing to wait for.
+    let stands_any = |map: &OwnedFd| read_halted(map.as_fd(), proc_root).map_or(true, |halted| !halted.is_empty());
+    if found.entries.is_empty() && !descriptors.first().is_some_and(stands_any) {
         return Ok(());
     }
     tracing::warn!(tenants = found.entries.len(), "the daemon is gone; undoing its holds");

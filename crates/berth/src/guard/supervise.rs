@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_model::Settings;
 use berth_store::{Holder, Role};
@@ -19,6 +19,8 @@ use super::link::{Plan, READY};
 
 /// A guard is there within milliseconds; on a machine that starves it, within this.
 const READY_WITHIN: Duration = Duration::from_secs(10);
+/// How long a daemon that ends waits for a guard that has nothing to do.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two attempts to start one.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -97,10 +99,15 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// The daemon ends: the guard sees what it left, and is not replaced.
+    /// The daemon ends: the guard sees what it left, and is not replaced. One that has nothing to do is gone at once, and
+    /// waited for; one that has outlives the daemon.
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.state().link = None;
+        let deadline = Instant::now() + GONE_WITHIN;
+        while self.shared.state().pid.is_some() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -102,7 +102,15 @@ impl Systemd {
     pub fn daemon_pid(&self) -> u32 {
         let slice = if self.manager == Manager::System { "system.slice" } else { "app.slice" };
         let procs = self.cgroup.dir().join(slice).join("berth.service/cgroup.procs");
-        until("the daemon's process", || std::fs::read_to_string(&procs).ok()?.trim().parse().ok())
+        // Its guard is there too.
+        let is_daemon = |pid: &u32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.split(|byte| *byte == 0).any(|word| word == b"daemon")
+        };
+        until("the daemon's process", || {
+            let pids = std::fs::read_to_string(&procs).ok()?;
+            pids.lines().filter_map(|line| line.parse().ok()).find(is_daemon)
+        })
     }
 
     /// A path inside, as the test finds it.
