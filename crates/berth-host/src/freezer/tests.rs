@@ -85,7 +85,8 @@ impl Drop for Reaped {
 pub(crate) fn hierarchies(test: &str) -> Vec<PathBuf> {
     let found = Hierarchies::under(Path::new(CGROUP));
     let is_usable = |mount: &PathBuf| {
-        let probe = mount.join(format!("berth-test-probe-{}", std::process::id()));
+        // Tests ask at the same time.
+        let probe = mount.join(format!("berth-test-probe-{}-{test}", std::process::id()));
         fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)).is_ok()
     };
     let usable: Vec<_> = [found.v1, found.v2].into_iter().flatten().filter(is_usable).collect();
