@@ -9,6 +9,7 @@
 pub mod engine;
 pub mod fault;
 pub mod profile;
+pub mod published;
 pub mod scenario;
 pub mod server;
 

@@ -2,30 +2,17 @@
 //! containers at once, seconds per container. Kernel and total within 3 %, copies within 15 %.
 
 use berth_sim::Sharing;
+use berth_sim::published::PUBLISHED_PHASES;
 use berth_sim::scenario::{Order, Phase, Report, Scenario};
 
 use super::{profile, run};
-
-/// Input, kernel, output.
-const TABLE: [[f64; 3]; 10] = [
-    [0.189, 10.795, 0.319],
-    [0.236, 23.271, 0.333],
-    [0.333, 34.782, 0.340],
-    [0.471, 46.419, 0.348],
-    [0.589, 58.019, 0.361],
-    [0.698, 69.374, 0.363],
-    [0.808, 81.166, 0.365],
-    [0.933, 92.698, 0.382],
-    [1.043, 104.007, 0.427],
-    [1.143, 115.484, 0.462],
-];
 
 fn together(containers: usize) -> Report {
     run("rtx3090", containers, 13_312, Order::Together, Sharing::TimeSliced)
 }
 
 fn check(what: &str, tolerance: f64, measured: impl Fn(&[f64; 3]) -> f64, phases: &[Phase]) {
-    for (row, containers) in TABLE.iter().zip(1..) {
+    for (row, containers) in PUBLISHED_PHASES.iter().zip(1..) {
         let report = together(containers);
         let simulated: f64 = phases.iter().map(|phase| report.mean_ns(*phase) / 1e9).sum();
         let measured = measured(row);

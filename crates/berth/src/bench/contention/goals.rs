@@ -1,25 +1,13 @@
 //! What the measurement has to show, judged by what it showed. What was not measured is not judged.
 
+use berth_sim::published::PUBLISHED_PHASES;
 use serde::Serialize;
 
 use super::cell::{Cell, Column};
 use super::workload::Workload;
 use crate::bench::report::Verdict;
 
-/// Input, kernel, output in seconds: Table 1 of the contention paper, 13,312² on 1 to 10 containers.
-pub const PUBLISHED_PHASES: [[f64; 3]; 10] = [
-    [0.189, 10.795, 0.319],
-    [0.236, 23.271, 0.333],
-    [0.333, 34.782, 0.340],
-    [0.471, 46.419, 0.348],
-    [0.589, 58.019, 0.361],
-    [0.698, 69.374, 0.363],
-    [0.808, 81.166, 0.365],
-    [0.933, 92.698, 0.382],
-    [1.043, 104.007, 0.427],
-    [1.143, 115.484, 0.462],
-];
-/// The workload of that table.
+/// The workload of [`PUBLISHED_PHASES`].
 pub const PUBLISHED_WORKLOAD: Workload = Workload::Product(13_312);
 
 /// Goals are stated to two decimals: up to here a ratio is 1.00.

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use berth_sim::published::PUBLISHED_PHASES;
 use serde::Serialize;
 
 use super::cell::{Case, Cell, Column};
 use super::costs::Costs;
 use super::figure::{Figure, Shows};
-use super::goals::{Goal, PUBLISHED_PHASES, PUBLISHED_WORKLOAD};
+use super::goals::{Goal, PUBLISHED_WORKLOAD};
 use crate::bench::report::Verdict;
 use crate::columns::Columns;
 use crate::table;

@@ -10,7 +10,7 @@ use crate::bench::contention::cell::{Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, F
 use crate::bench::contention::figure::Figure;
 use crate::bench::contention::report::Report;
 use crate::bench::contention::{Plan, plots};
-use crate::out::Stdout;
+use crate::out::{Stdout, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
         contenders: args.policies.iter().collect::<BTreeSet<_>>().into_iter().map(|name| contender(*name)).collect(),
         seeds: usize::from(args.seeds),
     };
-    let report = crate::bench::contention::run(&plan, &|what| eprintln!("berth: {what}"))?;
+    let report = crate::bench::contention::run(&plan, &say)?;
     if let Some(file) = &args.save {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
