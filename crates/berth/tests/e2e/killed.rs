@@ -57,3 +57,15 @@ fn nobody_stays_held_by_a_daemon_that_is_killed() {
     }
     assert!(was_any_held, "no kill came while anybody was held: nothing was shown");
 }
+
+#[test]
+fn what_a_person_held_is_free_too_without_any_policy() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let tenant = host.holder("held-by-root", &[]);
+    daemon.sees(&tenant.key());
+    daemon.berth(&["hold", tenant.cgroup.path()]).ok();
+    assert!(is_held(&tenant));
+    daemon.kill();
+    until_within(FREE_WITHIN, "it is free", || (!is_held(&tenant)).then_some(()));
+}
