@@ -17,6 +17,11 @@ struct Engine {
     daemon: Child,
 }
 
+/// The cgroup its containers are in, at the root of the unified hierarchy.
+fn parent() -> String {
+    format!("berth-test-{}", std::process::id())
+}
+
 impl Engine {
     fn start() -> Engine {
         let dir = tempfile::Builder::new().prefix("berth-v2.").tempdir_in("/tmp").unwrap();
@@ -26,7 +31,7 @@ impl Engine {
         let daemon = Command::new("unshare")
             .args(["-m", "sh", "-c", &script, "dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false"])
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
-            .args(["--cgroup-parent", &format!("/berth-test-{}", std::process::id())])
+            .args(["--cgroup-parent", &format!("/{}", parent())])
             .args(["-H", &format!("unix://{}", at("sock"))])
             .env("PATH", path())
             .stdin(Stdio::null())
@@ -62,6 +67,10 @@ impl Drop for Engine {
     fn drop(&mut self) {
         kill_process(Pid::from_child(&self.daemon), Signal::TERM).unwrap();
         self.daemon.wait().unwrap();
+        // The engine leaves it; what is not empty is for a person to see.
+        if let Some(unified) = Hierarchies::under(Path::new(CGROUP)).v2 {
+            let _ = std::fs::remove_dir(unified.join(parent()));
+        }
     }
 }
 
