@@ -13,7 +13,7 @@ use std::time::Duration;
 use berth_model::{Source, SourceStatus};
 
 use super::*;
-use crate::testing::{eventually, skip_unprepared};
+use crate::testing::{PATIENCE, eventually, skip_unprepared};
 use engine::{FakeEngine, PauseAnswer};
 
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -29,7 +29,7 @@ struct Told(Receiver<Event>);
 
 impl Told {
     fn next(&self) -> Event {
-        self.0.recv_timeout(Duration::from_secs(10)).expect("an event within ten seconds")
+        self.0.recv_timeout(PATIENCE).expect("an event in time")
     }
 
     fn name(&self) -> (String, Option<String>) {
