@@ -147,7 +147,7 @@ fn with_workload(test: &str, run: impl Fn(&Probes, &Receiver<Event>, &mut Worklo
 
 fn next<T>(event_rx: &Receiver<Event>, wanted: impl Fn(Event) -> Option<T>) -> T {
     loop {
-        let event = event_rx.recv_timeout(Duration::from_secs(20)).expect("an event within twenty seconds");
+        let event = event_rx.recv_timeout(crate::testing::PATIENCE).expect("an event in time");
         if let Some(found) = wanted(event) {
             return found;
         }
