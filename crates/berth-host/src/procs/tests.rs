@@ -15,7 +15,7 @@ fn sleeper() -> Child {
 }
 
 fn next(event_rx: &Receiver<Event>) -> Event {
-    event_rx.recv_timeout(Duration::from_secs(5)).expect("an event within five seconds")
+    event_rx.recv_timeout(crate::testing::PATIENCE).expect("an event in time")
 }
 
 #[test]

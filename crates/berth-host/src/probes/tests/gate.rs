@@ -1,7 +1,6 @@
 //! The gate on a real kernel: processes that stop at a call, and those that must not.
 
 use std::path::Path;
-use std::time::Duration;
 
 use berth_model::{Bytes, Event, HaltedCall, ProcKey};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +9,7 @@ use super::super::{ProbeError, read_halted};
 use super::tenant::Tenant;
 use super::{Bystander, Scene, each_way};
 use crate::procs;
-use crate::testing::eventually;
+use crate::testing::{PATIENCE, eventually};
 
 pub fn key(pid: u32) -> ProcKey {
     procs::read::key(Path::new("/proc"), pid).unwrap()
@@ -37,7 +36,7 @@ impl Scene {
     /// The next stop anyone makes.
     fn next_halt(&self) -> (ProcKey, HaltedCall) {
         loop {
-            let event = self.event_rx.recv_timeout(Duration::from_secs(10)).expect("a stop within ten seconds");
+            let event = self.event_rx.recv_timeout(PATIENCE).expect("a stop in time");
             if let Event::Halted { process, call, .. } = event {
                 return (process, call);
             }
@@ -50,7 +49,7 @@ impl Scene {
         last.call("init");
         let mut told = Vec::new();
         loop {
-            match self.event_rx.recv_timeout(Duration::from_secs(10)).unwrap() {
+            match self.event_rx.recv_timeout(PATIENCE).unwrap() {
                 Event::Moment { process, .. } if process.pid == last.pid() => return told,
                 event @ (Event::Halted { .. } | Event::Drained { .. } | Event::Launched { .. }) => told.push(event),
                 _ => {}

@@ -7,13 +7,12 @@ mod tenant;
 
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
 
 use berth_model::{Event, Moment, Mono};
 
 use super::{Options, Probes, available};
 use crate::procs::Registry;
-use crate::testing::{eventually, skip};
+use crate::testing::{PATIENCE, eventually, skip};
 use tenant::{Called, Tenant, Workshop};
 
 /// Running probes and what they told.
@@ -48,7 +47,7 @@ impl Scene {
     /// The next moment anyone passes. What is not told within ten seconds is not told.
     fn next(&self) -> (u32, Moment, Mono) {
         loop {
-            let event = self.event_rx.recv_timeout(Duration::from_secs(10)).expect("a moment within ten seconds");
+            let event = self.event_rx.recv_timeout(PATIENCE).expect("a moment in time");
             if let Event::Moment { process, moment, at } = event {
                 return (process.pid, moment, at);
             }
@@ -116,7 +115,7 @@ fn the_facts_of_a_process_come_before_its_first_moment() {
     each_way("facts_come_first", |scene| {
         let mut tenant = scene.workshop.tenant();
         tenant.call("init");
-        let first = scene.event_rx.recv_timeout(Duration::from_secs(10)).unwrap();
+        let first = scene.event_rx.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(first, Event::Process(facts) if facts.process.pid == tenant.pid()));
     });
 }
