@@ -1,13 +1,19 @@
 //! Every path, socket and interval of the daemon, typed. The doc comment of a field is its manual.
 
+mod pattern;
+pub mod policy;
 mod problems;
 mod read;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hold::Means;
 use crate::time::Span;
+pub use pattern::Pattern;
+pub use policy::{FifoSettings, PaperSettings};
 pub use problems::{InvalidSettings, LONGEST_SOCKET, MOST_ROWS};
 use read::{choice, count, octal, rows};
 
@@ -21,6 +27,9 @@ pub struct Settings {
     pub processes: Processes,
     pub monitor: Monitor,
     pub hold: Hold,
+    pub fifo: FifoSettings,
+    pub paper: PaperSettings,
+    pub history: History,
     pub table: Table,
     pub api: Api,
     pub log: Log,
@@ -97,16 +106,46 @@ pub struct Hold {
     /// newcomers at first sight, as published.
     #[serde(deserialize_with = "choice")]
     pub policy: PolicyName,
+    /// The policy decides and nothing is done: everybody is told what would be. Persons hold and release all the same.
+    pub dry_run: bool,
+    /// What may be done to tenants, by policies and persons alike: `freeze`, `lock`, `gate`, `park`. What the host cannot do is
+    /// left out anyway. The gate keeps whom it has stopped by a freeze, and needs no `freeze` here for that.
+    pub means: BTreeSet<Means>,
+    /// Tenants that policies never hold, by container name, cgroup path or user; `*` stands for anything, `?` for one
+    /// character. A container can also say so itself, by the label `berth.hold=never`.
+    pub never_names: Vec<Pattern>,
+    /// Owners whose tenants policies never hold, by name as in `berth ps`, or by user id where no label names the owner; with
+    /// the same wildcards.
+    pub never_owners: Vec<Pattern>,
+    /// Containers of one Compose project and owner that are on GPUs of their own, as the ranks of one job are, are held and
+    /// released together. A label `berth.gang` goes before it.
+    pub compose_gangs: bool,
     /// Directory of the journal of holds, by which they are undone if the daemon dies.
     pub journal: PathBuf,
     /// Where cgroups are mounted: the unified hierarchy, or the directory that holds `freezer`.
     pub cgroup_root: PathBuf,
     /// How long a freeze may take before it is undone and counts as failed.
     pub freeze_within: Span,
+    /// How long a Docker container is held by the freezer of its cgroup, which is fast and which the engine knows nothing of, before
+    /// the engine's own pause takes over: then `docker ps` shows it. A container with a health check is handed over at once.
+    pub pause_after: Span,
     /// How long to wait for the driver to lock a process, which it does when the process's work is done.
     pub lock_within: Span,
     /// The CUDA driver library by which processes are locked and parked.
     pub driver: PathBuf,
+}
+
+/// What is remembered on disk: tasks, holds and their reasons, for `berth history` and for the next daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct History {
+    /// `false` writes nothing down, and begins anew with each daemon.
+    pub enabled: bool,
+    /// Directory of its files, for the daemon's user alone; made if it is missing. Each daemon needs its own.
+    pub dir: PathBuf,
+    /// Room it may take, in MiB; the oldest is removed for the newest. A task or a hold takes about half a KiB.
+    #[serde(deserialize_with = "count")]
+    pub max_mib: u32,
 }
 
 /// The task table in shared memory.
@@ -211,12 +250,24 @@ impl Default for Hold {
     fn default() -> Self {
         Self {
             policy: PolicyName::Off,
+            dry_run: false,
+            means: [Means::Freeze, Means::Lock, Means::Gate, Means::Park].into(),
+            never_names: Vec::new(),
+            never_owners: Vec::new(),
+            compose_gangs: true,
             journal: "/run/berth/holds".into(),
             cgroup_root: "/sys/fs/cgroup".into(),
             freeze_within: Span::from_millis(1_000),
+            pause_after: Span::from_millis(10_000),
             lock_within: Span::from_millis(5_000),
             driver: "libcuda.so.1".into(),
         }
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { enabled: true, dir: "/var/lib/berth/history".into(), max_mib: 64 }
     }
 }
 

@@ -10,15 +10,16 @@
 pub mod fifo;
 pub mod paper;
 pub mod reason;
-pub mod settings;
 pub mod view;
 
 use berth_model::hold::Means;
 use berth_model::{Mono, TenantKey};
 use serde::{Deserialize, Serialize};
 
+/// The numbers of each policy: part of the configuration file.
+pub use berth_model::settings::policy as settings;
 pub use reason::Reason;
-pub use settings::{Choice, FifoSettings, PaperSettings, Settings};
+pub use settings::{FifoSettings, PaperSettings};
 pub use view::{Activity, Gpu, Past, Stand, Tenant, View};
 
 /// Decides who runs on the GPUs of one host.

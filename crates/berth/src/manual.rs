@@ -1,12 +1,15 @@
 //! The settings file with all defaults and what each key means.
 //!
 //! The doc comments of the settings' types are the manual, and this reads them out of their source: there is no second
-//! text that could say something else. It knows just enough Rust for that one file; a test holds that no section and
+//! text that could say something else. It knows just enough Rust for those files; a test holds that no section and
 //! no key is lost.
 
 use berth_model::Settings;
 
-const SOURCE: &str = include_str!("../../berth-model/src/settings.rs");
+const SOURCE: &str = concat!(
+    include_str!("../../berth-model/src/settings.rs"),
+    include_str!("../../berth-model/src/settings/policy.rs"),
+);
 const WIDTH: usize = 100;
 
 /// A TOML file that means the same as no file at all.
@@ -109,8 +112,16 @@ mod tests {
         }
     }
 
+    /// `BERTH_UPDATE_EXPECTED=1` writes the page anew; review the difference.
     #[test]
-    fn the_default_file() {
-        insta::assert_snapshot!(commented_default());
+    fn the_documentation_lists_every_setting() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, _) = page.split_once("## All settings\n").expect("the section is there");
+        let listed = format!("{before}## All settings\n\nWhat `berth config default` prints.\n\n```toml\n{}```\n", commented_default());
+        if std::env::var_os("BERTH_UPDATE_EXPECTED").is_some() {
+            std::fs::write(path, &listed).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), listed);
     }
 }

@@ -22,8 +22,8 @@ pub enum InvalidSettings {
     Above { key: &'static str, value: String, other: &'static str, limit: String },
     #[error("{key} is `{value}`: write permissions in octal, such as `0660`")]
     NotOctal { key: &'static str, value: String },
-    #[error("{key} is empty: give a path")]
-    Empty { key: &'static str },
+    #[error("{key} is empty: give {what}")]
+    Empty { key: &'static str, what: &'static str },
     #[error("{key} is a path of {bytes} bytes: a Unix socket's may have at most {LONGEST_SOCKET}")]
     LongSocket { key: &'static str, bytes: usize },
 }
@@ -38,7 +38,7 @@ impl InvalidSettings {
             | InvalidSettings::TooLarge { key, .. }
             | InvalidSettings::Above { key, .. }
             | InvalidSettings::NotOctal { key, .. }
-            | InvalidSettings::Empty { key }
+            | InvalidSettings::Empty { key, .. }
             | InvalidSettings::LongSocket { key, .. } => key,
         }
     }
@@ -55,7 +55,9 @@ impl Settings {
     /// All that is wrong with these settings; empty if they can be used.
     pub fn problems(&self) -> Vec<InvalidSettings> {
         let mut problems = self.wrong_intervals();
+        problems.extend(self.wrong_holds());
         problems.extend(self.wrong_rows());
+        problems.extend(self.wrong_history());
         if self.api.mode().is_none() {
             problems.push(InvalidSettings::NotOctal { key: "api.socket_mode", value: self.api.socket_mode.clone() });
         }
@@ -71,16 +73,24 @@ impl Settings {
             ("monitor.probed_interval", m.probed_interval),
             ("monitor.utilisation_interval", m.utilisation_interval),
         ];
-        let too_small = each.into_iter().filter(|(_, value)| *value < LEAST_INTERVAL).map(|(key, value)| {
-            let (value, least) = (value.to_string(), LEAST_INTERVAL.to_string());
-            InvalidSettings::TooSmall { key, value, least }
-        });
-        let ordered = each[..3].windows(2).map(|pair| (pair[0], pair[1]));
-        let above = ordered.filter(|((_, value), (_, limit))| value > limit).map(|((key, value), (other, limit))| {
-            let (value, limit) = (value.to_string(), limit.to_string());
-            InvalidSettings::Above { key, value, other, limit }
-        });
-        too_small.chain(above).collect()
+        too_short(&each).chain(out_of_order(&each[..3])).collect()
+    }
+
+    fn wrong_holds(&self) -> Vec<InvalidSettings> {
+        let (fifo, paper) = (&self.fifo, &self.paper);
+        let each = [
+            ("fifo.slice", fifo.slice),
+            ("fifo.quantum", fifo.quantum),
+            ("fifo.longest_wait", fifo.longest_wait),
+            ("fifo.last_resort", fifo.last_resort),
+            ("fifo.fair_half_life", fifo.fair_half_life),
+            ("paper.turn", paper.turn),
+            ("paper.longest_wait", paper.longest_wait),
+        ];
+        let what = "what may be done to tenants (`hold.policy = \"off\"` holds nobody)";
+        let nothing = self.hold.means.is_empty().then_some(InvalidSettings::Empty { key: "hold.means", what });
+        let ordered = out_of_order(&each[..2]).chain(out_of_order(&each[2..4])).chain(out_of_order(&each[5..]));
+        nothing.into_iter().chain(too_short(&each)).chain(ordered).collect()
     }
 
     fn wrong_rows(&self) -> Option<InvalidSettings> {
@@ -92,20 +102,44 @@ impl Settings {
         }
     }
 
+    fn wrong_history(&self) -> Option<InvalidSettings> {
+        let (key, value) = ("history.max_mib", self.history.max_mib.to_string());
+        (self.history.max_mib == 0).then(|| InvalidSettings::TooSmall { key, value, least: "1".into() })
+    }
+
     fn wrong_paths(&self) -> Vec<InvalidSettings> {
         let sockets = [("docker.socket", &self.docker.socket), ("api.socket", &self.api.socket)];
         let others = [
             ("nvml.library", &self.nvml.library),
             ("processes.proc_root", &self.processes.proc_root),
             ("table.path", &self.table.path),
+            ("history.dir", &self.history.dir),
         ];
         let empty = others.into_iter().chain(sockets).filter(|(_, path)| path.as_os_str().is_empty());
         let long = sockets.into_iter().filter_map(|(key, path)| {
             let bytes = path.as_os_str().len();
             (bytes > LONGEST_SOCKET).then_some(InvalidSettings::LongSocket { key, bytes })
         });
-        empty.map(|(key, _)| InvalidSettings::Empty { key }).chain(long).collect()
+        empty.map(|(key, _)| InvalidSettings::Empty { key, what: "a path" }).chain(long).collect()
     }
+}
+
+type Named = (&'static str, Span);
+
+fn too_short(each: &[Named]) -> impl Iterator<Item = InvalidSettings> {
+    each.iter().filter(|(_, value)| *value < LEAST_INTERVAL).map(|(key, value)| {
+        let (value, least) = (value.to_string(), LEAST_INTERVAL.to_string());
+        InvalidSettings::TooSmall { key, value, least }
+    })
+}
+
+/// None of these may be above the one after it.
+fn out_of_order(each: &[Named]) -> impl Iterator<Item = InvalidSettings> {
+    let pairs = each.windows(2).map(|pair| (pair[0], pair[1]));
+    pairs.filter(|((_, value), (_, limit))| value > limit).map(|((key, value), (other, limit))| {
+        let (value, limit) = (value.to_string(), limit.to_string());
+        InvalidSettings::Above { key, value, other, limit }
+    })
 }
 
 #[cfg(test)]
@@ -131,6 +165,26 @@ mod tests {
                 "table.rows is 0: must be at least 1",
                 "api.socket_mode is `rw`: write permissions in octal, such as `0660`",
                 "nvml.library is empty: give a path",
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_by_which_nobody_could_decide_are_told() {
+        let mut settings = Settings::default();
+        settings.hold.means.clear();
+        settings.fifo.quantum = Span::from_millis(0);
+        settings.fifo.last_resort = Span::from_millis(1_000);
+        settings.paper.turn = Span::from_millis(700_000);
+        let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "hold.means is empty: give what may be done to tenants (`hold.policy = \"off\"` holds nobody)",
+                "fifo.quantum is 0s: must be at least 1ms",
+                "fifo.slice is 100ms: must not be above fifo.quantum (0s)",
+                "fifo.longest_wait is 1m: must not be above fifo.last_resort (1s)",
+                "paper.turn is 700s: must not be above paper.longest_wait (10m)",
             ]
         );
     }
