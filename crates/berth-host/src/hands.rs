@@ -8,6 +8,7 @@ pub mod bench;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fake;
 mod gate;
+mod hand_over;
 mod host;
 mod pause;
 mod signal;

@@ -64,6 +64,11 @@ pub enum Event {
         paused: bool,
         at: Mono,
     },
+    /// Someone sends a container a signal through its engine, to stop it as a rule.
+    Signalled {
+        id: ContainerId,
+        at: Mono,
+    },
     /// Something began that may use a GPU soon (a container, a program): worth a closer look.
     Stirred {
         source: Source,

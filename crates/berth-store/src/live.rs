@@ -38,6 +38,7 @@ impl Kept {
             set.retain(|process| is_there(process));
         }
         grip.frozen = grip.frozen.filter(|freezer| *freezer == Freezer::Docker || self.has_its_cgroup());
+        grip.sheltered &= self.has_its_cgroup();
         grip.after_crash()
     }
 

@@ -105,6 +105,7 @@ fn grip(found: &Value) -> Grip {
         gated: set("gated"),
         stopped: set("stopped"),
         frozen: part(found, "frozen"),
+        sheltered: part(found, "sheltered").unwrap_or_default(),
         locked: set("locked"),
         parked: set("parked"),
     }

@@ -30,8 +30,9 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 /// Before asking again about a container the engine failed to describe.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What a container can do that matters here. A stop is seen by its processes' end; it also ends a pause.
-const ACTIONS: [&str; 6] = ["start", "rename", "pause", "unpause", "die", "destroy"];
+/// What a container can do that matters here. A stop begins with a signal, and is seen by the end of its processes; it also
+/// ends a pause.
+const ACTIONS: [&str; 7] = ["start", "rename", "pause", "unpause", "kill", "die", "destroy"];
 
 type Inspected = (ContainerId, Result<ContainerInspectResponse, ApiError>);
 
@@ -153,6 +154,7 @@ impl Connection {
             }
             Some("pause") if self.wanted.is_known(&id) => self.heard(id, true),
             Some("unpause" | "die") if self.wanted.is_known(&id) => self.heard(id, false),
+            Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, at: clock::now() }),
             Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
             Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
             _ => {}

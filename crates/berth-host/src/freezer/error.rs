@@ -24,6 +24,8 @@ pub enum FreezerError {
     Malformed { path: PathBuf, text: String },
     #[error("the cgroup {path} was not frozen within {} ms{}", within.as_millis(), if *undone { "" } else { ", and may still be" })]
     NotFrozen { path: PathBuf, within: Duration, undone: bool },
+    #[error("the processes of {path} cannot stand elsewhere for a moment: {why}")]
+    NoShelter { path: PathBuf, why: &'static str },
     #[error("the cgroup {path} was not thawed within {} ms", within.as_millis())]
     NotThawed { path: PathBuf, within: Duration },
 }

@@ -9,6 +9,7 @@ mod dir;
 mod error;
 mod locate;
 mod patience;
+mod shelter;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -93,6 +94,17 @@ impl Freezer {
         dir.thaw(self.within)?;
         self.forget(dir);
         Ok(())
+    }
+
+    /// Its processes stand in a frozen cgroup below `dir`, and `dir` itself is thawed. It must be frozen by us.
+    pub(crate) fn shelter(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
+        shelter::enter(dir, self.within)?;
+        dir.thaw(self.within)
+    }
+
+    /// Back to `dir`, and to what that is: frozen or not. May be repeated, also if nobody was in the shelter.
+    pub(crate) fn unshelter(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
+        shelter::leave(dir, self.within)
     }
 
     /// Waits until somebody else's freeze of `dir` is complete; `false` if nobody froze it, or not in time.

@@ -8,7 +8,7 @@ use berth_model::{ContainerId, ProcKey, StepFailure};
 
 use super::gate::Gate;
 use super::signal::continue_process;
-use super::{Hands, Subject, pause};
+use super::{Hands, Subject, hand_over, pause};
 use crate::docker::Pauser;
 use crate::driver::DriverSteps;
 use crate::freezer::{CgroupDir, Freezer, FreezerError};
@@ -65,6 +65,20 @@ impl HostHands {
         }
     }
 
+    fn hand_over(&self, subject: &Subject) -> Result<(), StepFailure> {
+        let (pauser, id) = self.engine(subject)?;
+        let dir = self.dir(subject)?.ok_or_else(|| missing(format!("the cgroup of {} is gone", subject.tenant)))?;
+        hand_over::to_engine(pauser, &self.freezer, id, &dir).map_err(|error| {
+            tracing::warn!(container = %id, %error, "its engine does not take over; held by its cgroup as before");
+            StepFailure::from(error)
+        })
+    }
+
+    fn unshelter(&self, subject: &Subject) -> Result<(), StepFailure> {
+        let dir = self.dir(subject)?;
+        dir.map_or(Ok(()), |dir| self.freezer.unshelter(&dir).map_err(failure))
+    }
+
     /// `None` if the tenant has none, or had one that is gone.
     fn dir(&self, subject: &Subject) -> Result<Option<CgroupDir>, StepFailure> {
         let Some(path) = &subject.cgroup else { return Ok(None) };
@@ -100,6 +114,8 @@ impl Hands for HostHands {
         match (step, &self.gate) {
             (Step::Freeze(by), _) => self.freeze(subject, by),
             (Step::Thaw(by), _) => self.thaw(subject, by),
+            (Step::HandOver, _) => self.hand_over(subject),
+            (Step::Unshelter, _) => self.unshelter(subject),
             (Step::Continue(process), _) => self.resume(process),
             (Step::Lock(process), _) => self.driver("lock", process)?.lock(process),
             (Step::Unlock(process), _) => self.driver("unlock", process)?.unlock(process),

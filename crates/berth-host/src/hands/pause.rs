@@ -19,6 +19,8 @@ pub enum PauseError {
     NoSuchContainer { id: ContainerId },
     #[error("the engine did not pause {} (it answered {status}): {message}", id.short())]
     Refused { id: ContainerId, status: u16, message: String },
+    #[error("{} is not frozen any more", id.short())]
+    NotHeld { id: ContainerId },
     #[error("the engine says it paused {}, but its processes run", id.short())]
     NotFrozen { id: ContainerId },
 }
@@ -28,7 +30,7 @@ impl PauseError {
         match self {
             Self::Engine(_) | Self::Refused { .. } | Self::NotFrozen { .. } => true,
             Self::Freezer(error) => error.is_passing(),
-            Self::NoSuchContainer { .. } => false,
+            Self::NoSuchContainer { .. } | Self::NotHeld { .. } => false,
         }
     }
 }
@@ -49,7 +51,7 @@ pub fn pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupD
     paused
 }
 
-fn claimed_pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupDir) -> Result<(), PauseError> {
+pub(super) fn claimed_pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupDir) -> Result<(), PauseError> {
     match pauser.pause(id)? {
         Answer::Done if freezer.is_soon_frozen(dir)? => Ok(()),
         Answer::Done => Err(PauseError::NotFrozen { id: id.clone() }),

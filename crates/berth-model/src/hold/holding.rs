@@ -23,6 +23,12 @@ pub(super) struct Holding {
     pub since: Mono,
     pub processes: BTreeSet<ProcKey>,
     pub can_freeze: bool,
+    /// How long the cgroup keeps it frozen before its engine is to; `None`: for as long as it is held.
+    pub pause_after: Option<Duration>,
+    /// Since when it is frozen, by whomever of ours.
+    frozen_since: Option<Mono>,
+    /// Its engine could not take it over; not asked again until then.
+    engine_failed_until: Option<Mono>,
     /// Someone else keeps it frozen: what is frozen then is not berth's.
     pub frozen_by_others: bool,
     pub flight: Option<Flight>,
@@ -71,6 +77,9 @@ impl Holding {
             since: at,
             processes: BTreeSet::new(),
             can_freeze: false,
+            pause_after: None,
+            frozen_since: None,
+            engine_failed_until: None,
             frozen_by_others: false,
             flight: None,
             doubts: BTreeSet::new(),
@@ -100,6 +109,7 @@ impl Holding {
         self.is_unwritten |= grip != self.grip;
         self.grip = grip;
         self.doubts.retain(|step| self.grip.without(*step) != self.grip);
+        self.frozen_since = self.grip.frozen.map(|_| self.frozen_since.unwrap_or(at));
         self.held.turn(self.grip.keeps_off(), at);
     }
 
@@ -123,7 +133,7 @@ impl Holding {
 
     /// What freezes it, or freezes it no longer, is not ours: no freeze is left to undo. One in flight may yet happen.
     pub fn lose_freeze(&mut self, at: Mono) {
-        if self.flight.is_some_and(|flight| matches!(flight.step, Step::Freeze(_))) {
+        if self.flight.is_some_and(|flight| matches!(flight.step, Step::Freeze(_) | Step::HandOver)) {
             return;
         }
         let grip = Grip { frozen: None, ..self.grip.clone() };
@@ -167,7 +177,7 @@ impl Holding {
         if self.trouble.retry_at.take().is_some() {
             self.trouble.aside.clear();
         }
-        let Some(step) = self.next() else {
+        let Some(step) = self.next(now) else {
             if !self.trouble.aside.is_empty() {
                 self.trouble.retry_at = Some(now + patience.longest_pause);
             }
@@ -183,20 +193,28 @@ impl Holding {
         self.trouble.retry_at
     }
 
-    fn next(&self) -> Option<Step> {
+    /// When it is to be handed over to its engine, if nothing happens until then.
+    pub fn hands_over_at(&self, now: Mono) -> Option<Mono> {
+        let is_due = self.want != Want::Free && self.certain().frozen == Some(Freezer::Cgroup) && self.flight.is_none();
+        let at = self.frozen_since? + self.pause_after?;
+        let at = self.engine_failed_until.map_or(at, |until| until.max(at));
+        (is_due && now < at && !self.frozen_by_others).then_some(at)
+    }
+
+    fn next(&self, now: Mono) -> Option<Step> {
         let mut within_reach = self.grip.clone();
         for process in &self.trouble.aside {
             within_reach.forget(*process);
         }
-        let step = self.again().or_else(|| next(&within_reach, self.want, self.body()))?;
+        let step = self.again(now).or_else(|| next(&within_reach, self.want, self.body(now)))?;
         // Whatever waits for its threads would wait for whoever keeps them frozen.
-        let can_work = !self.frozen_by_others || matches!(step, Step::Ungate(_) | Step::Continue(_));
+        let can_work = !self.frozen_by_others || matches!(step, Step::Ungate(_) | Step::Continue(_) | Step::Unshelter);
         can_work.then_some(step)
     }
 
     /// A step in doubt that is on the way to a hold is taken once more. On the way back it is undone like any other.
-    fn again(&self) -> Option<Step> {
-        let step = next(&self.certain(), self.want, self.body())?;
+    fn again(&self, now: Mono) -> Option<Step> {
+        let step = next(&self.certain(), self.want, self.body(now))?;
         (self.want != Want::Free && self.doubts.contains(&step)).then_some(step)
     }
 
@@ -206,8 +224,14 @@ impl Holding {
     }
 
     /// What others froze is as good as frozen for continuing in, and not to be thawed.
-    fn body(&self) -> Body<'_> {
-        Body { processes: &self.processes, can_freeze: self.can_freeze && !self.frozen_by_others }
+    fn body(&self, now: Mono) -> Body<'_> {
+        let is_due = self.frozen_since.zip(self.pause_after).is_some_and(|(since, after)| now >= since + after);
+        let is_open = self.engine_failed_until.is_none_or(|until| now >= until);
+        Body {
+            processes: &self.processes,
+            can_freeze: self.can_freeze && !self.frozen_by_others,
+            freezer: if is_due && is_open { Freezer::Docker } else { Freezer::Cgroup },
+        }
     }
 
     /// The step in flight has ended. What it failed for good, if it did.
@@ -257,6 +281,11 @@ impl Holding {
             return None;
         }
         self.trouble.tries = 0;
+        if step == Step::HandOver {
+            // It is held all the same, by the cgroup as before.
+            self.engine_failed_until = Some(at + patience.leave_alone);
+            return None;
+        }
         if self.want != Want::Free {
             return Some(self.give_up(failure.message, at, patience));
         }
@@ -280,7 +309,11 @@ impl Holding {
     /// Changes since the last time, after the steps that could be begun were.
     pub fn settle(&mut self, tenant: &TenantKey, now: Mono, patience: &Patience) -> Option<HoldChange> {
         let is_stuck = !self.is_gone && self.flight.is_none() && self.retry_at().is_none();
-        if is_stuck && !self.is_reached() && self.next().is_none() && self.want != Want::Free && !self.frozen_by_others
+        if is_stuck
+            && !self.is_reached()
+            && self.next(now).is_none()
+            && self.want != Want::Free
+            && !self.frozen_by_others
         {
             let message = "it has no cgroup of its own that could be frozen".to_owned();
             let Failure { wanted, message } = self.give_up(message, now, patience);
@@ -336,7 +369,8 @@ impl Holding {
     }
 
     fn stage(&self) -> Stage {
-        let is_settled = self.flight.is_none() && self.is_reached();
+        // Whoever keeps it frozen: it is held throughout.
+        let is_settled = self.flight.is_none_or(|flight| flight.step == Step::HandOver) && self.is_reached();
         match self.want {
             Want::Free if self.grip.is_empty() && self.flight.is_none() => Stage::Free,
             // It stands still from its stop on; what follows only hides that.

@@ -154,6 +154,14 @@ impl Keeper {
         }
     }
 
+    /// Who keeps it frozen: after so long not the cgroup any more but its engine, which then shows it as paused. `None`: always
+    /// the cgroup.
+    pub fn pause_after(&mut self, tenant: &TenantKey, after: Option<Duration>) {
+        if let Some(holding) = self.tenants.get_mut(tenant) {
+            holding.pause_after = after;
+        }
+    }
+
     /// What an earlier daemon left behind, to be carried on or, with [`Want::Free`], undone. With an empty grip its note is
     /// removed.
     pub fn adopt(&mut self, tenant: &TenantKey, note: Note, can_freeze: bool, at: Mono) {
@@ -246,6 +254,15 @@ impl Keeper {
         holding.wish(Want::Free, By::Policy, "someone else paused it".into(), at);
     }
 
+    /// Someone sent it a signal, which it cannot take while it stands still: to end it, as a rule. It is theirs until its task
+    /// ends.
+    pub fn signalled(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
+        let Some(holding) = self.tenants.get_mut(tenant) else { return };
+        if holding.want != Want::Free || holding.by == By::Policy {
+            holding.wish(Want::Free, By::Person { uid }, "someone sent it a signal".into(), at);
+        }
+    }
+
     // === what follows ===
 
     pub fn turn(&mut self, now: Mono) -> Turn {
@@ -293,7 +310,7 @@ impl Turn {
             self.changes.extend(holding.settle(tenant, now, patience));
         }
         self.notes.extend(holding.unwritten().map(|note| (tenant.clone(), note)));
-        let times = [self.again_at, holding.retry_at()];
+        let times = [self.again_at, holding.retry_at(), holding.hands_over_at(now)];
         self.again_at = times.into_iter().flatten().min();
     }
 }

@@ -8,6 +8,10 @@
 //! The order of steps is the point. Nobody may see a stop: a process that was stopped at a driver call is frozen first,
 //! continued while frozen, and thawed last. The driver's lock waits for threads that cannot answer while they are stopped
 //! or frozen: lock and checkpoint come before a freeze, restore and unlock after the thaw.
+//!
+//! A hold begins as a freeze by the cgroup, which takes microseconds. One that lasts is handed over to the container's engine,
+//! which shows it and suspends health checks. An engine refuses to pause what stands still already, so the processes stand
+//! in a frozen cgroup of their own below the container's meanwhile, the shelter: they do not run in between.
 
 mod holding;
 pub mod keeper;
@@ -16,7 +20,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::ProcKey;
+use crate::id::{GpuIndex, ProcKey};
+use crate::quantity::Bytes;
 pub use keeper::{By, HoldChange, HoldView, Keeper, Note, Order, Patience, Refused, Stage, Turn};
 
 /// How a tenant is kept off the GPU.
@@ -63,10 +68,20 @@ pub struct Grip {
     pub gated: BTreeSet<ProcKey>,
     /// Processes that were stopped by a signal at a driver call.
     pub stopped: BTreeSet<ProcKey>,
+    /// After a hand-over that did not come to its end: `Docker`, though it may be the cgroup alone.
     pub frozen: Option<Freezer>,
+    /// Its processes may stand in the shelter.
+    pub sheltered: bool,
     pub locked: BTreeSet<ProcKey>,
     /// Processes whose GPU memory is in host memory; they are locked too.
     pub parked: BTreeSet<ProcKey>,
+}
+
+/// What a process has on its GPU; of a parked one, what it needs to come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub gpu: GpuIndex,
+    pub bytes: Bytes,
 }
 
 /// Where a tenant should be.
@@ -92,6 +107,10 @@ pub enum Step {
     Continue(ProcKey),
     Freeze(Freezer),
     Thaw(Freezer),
+    /// From the cgroup's freezer to Docker's pause; nothing of it runs in between.
+    HandOver,
+    /// Back from the shelter to its own cgroup, and to what that is: frozen or not.
+    Unshelter,
     Lock(ProcKey),
     Unlock(ProcKey),
     Checkpoint(ProcKey),
@@ -105,6 +124,15 @@ pub struct Body<'a> {
     pub processes: &'a BTreeSet<ProcKey>,
     /// It has a cgroup of its own that can be frozen. Bare users have none.
     pub can_freeze: bool,
+    /// Who is to keep it frozen in the end. What Docker has paused stays with it.
+    pub freezer: Freezer,
+}
+
+/// GPU memory that is neither in use nor to be had: the driver keeps some for itself, up to 0.7 GiB on large GPUs. Nobody is
+/// promised it.
+pub fn gpu_reserve(total: Bytes) -> Bytes {
+    const MOST: Bytes = Bytes::from_mib(1024);
+    MOST.min(Bytes(total.0 / 24))
 }
 
 /// The next step from `grip` towards `want`; `None` when it is there, or can come no nearer.
@@ -125,7 +153,7 @@ impl Grip {
 
     /// Something stands still: at a driver call, or all of it.
     pub fn is_still(&self) -> bool {
-        self.frozen.is_some() || !self.stopped.is_empty()
+        self.frozen.is_some() || self.sheltered || !self.stopped.is_empty()
     }
 
     /// It cannot use the GPU: something stands still, or the driver refuses its work.
@@ -146,10 +174,13 @@ impl Grip {
         match step {
             Step::Gate(process) => grip.gated.extend([process]),
             Step::Freeze(freezer) => grip.frozen = Some(freezer),
+            // Undoing Docker's pause undoes the cgroup's freeze too.
+            Step::HandOver => (grip.frozen, grip.sheltered) = (Some(Freezer::Docker), true),
             Step::Lock(process) => grip.locked.extend([process]),
             Step::Checkpoint(process) => grip.parked.extend([process]),
             // Until it is known to be undone it counts as done.
             Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => {}
+            Step::Unshelter => {}
         }
         grip
     }
@@ -162,7 +193,12 @@ impl Grip {
             Step::Lock(process) => grip.locked.remove(&process),
             Step::Checkpoint(process) => grip.parked.remove(&process),
             Step::Freeze(_) => grip.frozen.take().is_some(),
+            Step::HandOver => {
+                grip.frozen = grip.frozen.map(|_| Freezer::Cgroup);
+                std::mem::take(&mut grip.sheltered)
+            }
             Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => false,
+            Step::Unshelter => false,
         };
         grip
     }
@@ -176,6 +212,7 @@ impl Grip {
             Step::Unlock(process) => grip.locked.remove(&process),
             Step::Restore(process) => grip.parked.remove(&process),
             Step::Thaw(_) => grip.frozen.take().is_some(),
+            Step::HandOver | Step::Unshelter => std::mem::take(&mut grip.sheltered),
             Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => true,
         };
         grip
@@ -196,20 +233,20 @@ impl Step {
             Step::Gate(process) | Step::Ungate(process) | Step::Continue(process) => Some(process),
             Step::Lock(process) | Step::Unlock(process) => Some(process),
             Step::Checkpoint(process) | Step::Restore(process) => Some(process),
-            Step::Freeze(_) | Step::Thaw(_) => None,
+            Step::Freeze(_) | Step::Thaw(_) | Step::HandOver | Step::Unshelter => None,
         }
     }
 
-    /// The step whose effect this one takes back; `None` for those that make a hold, and for the end of a stop, which the
-    /// gate made.
+    /// The step whose effect this one takes back; `None` for those that make a hold, for the end of a stop, which the gate
+    /// made, and for the way out of the shelter, which leaves the freeze.
     pub fn undoes(self) -> Option<Step> {
         match self {
             Step::Ungate(process) => Some(Step::Gate(process)),
             Step::Thaw(freezer) => Some(Step::Freeze(freezer)),
             Step::Unlock(process) => Some(Step::Lock(process)),
             Step::Restore(process) => Some(Step::Checkpoint(process)),
-            Step::Continue(_) => None,
-            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => None,
+            Step::Continue(_) | Step::Unshelter => None,
+            Step::Gate(_) | Step::Freeze(_) | Step::HandOver | Step::Lock(_) | Step::Checkpoint(_) => None,
         }
     }
 
@@ -217,7 +254,8 @@ impl Step {
     pub fn sets_free(self) -> bool {
         match self {
             Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => true,
-            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => false,
+            Step::Unshelter => true,
+            Step::Gate(_) | Step::Freeze(_) | Step::HandOver | Step::Lock(_) | Step::Checkpoint(_) => false,
         }
     }
 }
@@ -225,14 +263,14 @@ impl Step {
 fn towards_free(grip: &Grip, body: Body<'_>) -> Option<Step> {
     ungate(grip)
         .or_else(|| hide_stops(grip, body))
-        .or_else(|| grip.frozen.map(Step::Thaw))
+        .or_else(|| thaw(grip))
         .or_else(|| first(&grip.parked).map(Step::Restore))
         .or_else(|| first(&grip.locked).map(Step::Unlock))
 }
 
 fn towards_gated(grip: &Grip, body: Body<'_>) -> Option<Step> {
     if grip.is_still() {
-        return hide_stops(grip, body).filter(|_| body.can_freeze);
+        return hide_stops(grip, body).filter(|_| body.can_freeze).or_else(|| hand_over(grip, body));
     }
     first(&grip.parked)
         .map(Step::Restore)
@@ -246,8 +284,7 @@ fn towards_frozen(grip: &Grip, freezer: Freezer, body: Body<'_>) -> Option<Step>
     }
     match grip.frozen {
         None => Some(Step::Freeze(freezer)),
-        // Frozen is frozen: changing hands would let it run for a moment.
-        Some(_) => hide_stops(grip, body).or_else(|| ungate(grip)),
+        Some(_) => hide_stops(grip, body).or_else(|| ungate(grip)).or_else(|| hand_over(grip, body)),
     }
 }
 
@@ -259,7 +296,7 @@ fn towards_locked(grip: &Grip, body: Body<'_>) -> Option<Step> {
 
 fn towards_parked(grip: &Grip, body: Body<'_>) -> Option<Step> {
     if grip.frozen.is_some() && body.processes.is_subset(&grip.parked) && grip.stopped.is_empty() {
-        return ungate(grip);
+        return ungate(grip).or_else(|| hand_over(grip, body));
     }
     lockable(grip, body)
         .or_else(|| missing(body.processes, &grip.locked).map(Step::Lock))
@@ -269,7 +306,16 @@ fn towards_parked(grip: &Grip, body: Body<'_>) -> Option<Step> {
 
 /// What must be undone before the driver's lock can work: it waits for threads that stand still.
 fn lockable(grip: &Grip, body: Body<'_>) -> Option<Step> {
-    ungate(grip).or_else(|| hide_stops(grip, body)).or_else(|| grip.frozen.map(Step::Thaw))
+    ungate(grip).or_else(|| hide_stops(grip, body)).or_else(|| thaw(grip))
+}
+
+fn thaw(grip: &Grip) -> Option<Step> {
+    grip.sheltered.then_some(Step::Unshelter).or_else(|| grip.frozen.map(Step::Thaw))
+}
+
+fn hand_over(grip: &Grip, body: Body<'_>) -> Option<Step> {
+    let is_due = (grip.frozen, body.freezer) == (Some(Freezer::Cgroup), Freezer::Docker);
+    (is_due && body.can_freeze).then_some(Step::HandOver)
 }
 
 fn ungate(grip: &Grip) -> Option<Step> {
@@ -321,7 +367,7 @@ mod tests {
     #[test]
     fn a_process_stopped_at_a_launch_is_frozen_and_continued_unseen() {
         let all = processes(&[1]);
-        let body = Body { processes: &all, can_freeze: true };
+        let body = Body { processes: &all, can_freeze: true, freezer: Freezer::Cgroup };
         let grip = Grip { gated: all.clone(), stopped: all.clone(), ..Grip::default() };
         let (steps, held) = way(grip, Want::Gated, body);
         assert_eq!(steps, [Step::Freeze(Freezer::Cgroup), Step::Continue(process(1))]);
@@ -333,7 +379,7 @@ mod tests {
     #[test]
     fn parking_locks_before_it_freezes_and_comes_back_the_other_way_round() {
         let all = processes(&[1, 2]);
-        let body = Body { processes: &all, can_freeze: true };
+        let body = Body { processes: &all, can_freeze: true, freezer: Freezer::Cgroup };
         let (steps, parked) = way(Grip::default(), Want::Parked, body);
         use Step::*;
         let (one, two) = (process(1), process(2));
@@ -344,9 +390,33 @@ mod tests {
     }
 
     #[test]
+    fn a_freeze_that_lasts_is_handed_over_to_the_engine_and_stays_with_it() {
+        let all = processes(&[1]);
+        let body = |freezer| Body { processes: &all, can_freeze: true, freezer };
+        let held = Grip { gated: all.clone(), frozen: Some(Freezer::Cgroup), ..Grip::default() };
+        let (steps, paused) = way(held, Want::Gated, body(Freezer::Docker));
+        assert_eq!(steps, [Step::HandOver]);
+        assert_eq!((paused.frozen, paused.sheltered), (Some(Freezer::Docker), false));
+        assert_eq!(next(&paused, Want::Gated, body(Freezer::Cgroup)), None, "it is not taken back");
+        let (steps, free) = way(paused, Want::Free, body(Freezer::Docker));
+        assert_eq!(steps, [Step::Ungate(process(1)), Step::Thaw(Freezer::Docker)]);
+        assert!(free.is_empty());
+    }
+
+    #[test]
+    fn a_hand_over_that_a_crash_cut_short_is_undone_out_of_the_shelter_first() {
+        let all = processes(&[1]);
+        let body = Body { processes: &all, can_freeze: true, freezer: Freezer::Cgroup };
+        let left = Grip { frozen: Some(Freezer::Cgroup), ..Grip::default() }.begun(Step::HandOver);
+        let (steps, free) = way(left, Want::Free, body);
+        assert_eq!(steps, [Step::Unshelter, Step::Thaw(Freezer::Docker)]);
+        assert!(free.is_empty());
+    }
+
+    #[test]
     fn a_tenant_without_a_cgroup_stays_stopped_while_it_is_wanted_still() {
         let all = processes(&[1]);
-        let body = Body { processes: &all, can_freeze: false };
+        let body = Body { processes: &all, can_freeze: false, freezer: Freezer::Cgroup };
         let grip = Grip { gated: all.clone(), stopped: all.clone(), ..Grip::default() };
         assert_eq!(next(&grip, Want::Gated, body), None);
         assert_eq!(way(grip, Want::Free, body).0, [Step::Ungate(process(1)), Step::Continue(process(1))]);
@@ -354,14 +424,21 @@ mod tests {
 
     fn any_grip() -> impl Strategy<Value = Grip> {
         let set = || prop::collection::btree_set((1_u32..4).prop_map(process), 0..4);
-        let frozen = prop::option::of(prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Docker)]);
-        (set(), set(), frozen, set(), set()).prop_map(|(gated, stopped, frozen, locked, parked)| Grip {
-            gated,
-            stopped,
-            frozen,
-            locked: locked.union(&parked).copied().collect(),
-            parked,
-        })
+        let frozen = prop::option::of(any_freezer());
+        (set(), set(), frozen, any::<bool>(), set(), set()).prop_map(
+            |(gated, stopped, frozen, sheltered, locked, parked)| Grip {
+                gated,
+                stopped,
+                frozen,
+                sheltered,
+                locked: locked.union(&parked).copied().collect(),
+                parked,
+            },
+        )
+    }
+
+    fn any_freezer() -> impl Strategy<Value = Freezer> {
+        prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Docker)]
     }
 
     fn any_want() -> impl Strategy<Value = Want> {
@@ -377,25 +454,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_crash_left_is_undone(grip in any_grip(), can_freeze: bool, pids in prop::collection::vec(1_u32..5, 0..4)) {
+        fn whatever_a_crash_left_is_undone(
+            grip in any_grip(), can_freeze: bool, freezer in any_freezer(), pids in prop::collection::vec(1_u32..5, 0..4)
+        ) {
             let all = processes(&pids);
-            let (_, left) = way(grip, Want::Free, Body { processes: &all, can_freeze });
+            let (_, left) = way(grip, Want::Free, Body { processes: &all, can_freeze, freezer });
             prop_assert!(left.is_empty());
         }
 
         #[test]
-        fn every_want_is_come_to_and_then_left_alone(grip in any_grip(), want in any_want(), can_freeze: bool) {
+        fn every_want_is_come_to_and_then_left_alone(
+            grip in any_grip(), want in any_want(), can_freeze: bool, freezer in any_freezer()
+        ) {
             let all = processes(&[1, 2]);
-            let body = Body { processes: &all, can_freeze };
+            let body = Body { processes: &all, can_freeze, freezer };
             let (_, there) = way(grip, want, body);
             prop_assert_eq!(next(&there, want, body), None);
         }
 
         /// The driver's lock hangs on threads that stand still, and a stop is seen unless it is hidden by a freeze.
         #[test]
-        fn no_step_comes_at_a_time_when_it_would_hang_or_be_seen(grip in any_grip(), want in any_want()) {
+        fn no_step_comes_at_a_time_when_it_would_hang_or_be_seen(
+            grip in any_grip(), want in any_want(), freezer in any_freezer()
+        ) {
             let all = processes(&[1, 2, 3]);
-            let body = Body { processes: &all, can_freeze: true };
+            let body = Body { processes: &all, can_freeze: true, freezer };
             let mut grip = grip;
             while let Some(step) = next(&grip, want, body) {
                 match step {
@@ -403,7 +486,8 @@ mod tests {
                         prop_assert!(!grip.is_still(), "{step:?} with {grip:?}");
                     }
                     Step::Continue(_) => prop_assert!(grip.frozen.is_some(), "seen: {grip:?}"),
-                    Step::Thaw(_) => prop_assert!(grip.stopped.is_empty(), "seen: {grip:?}"),
+                    Step::Thaw(_) => prop_assert!(grip.stopped.is_empty() && !grip.sheltered, "seen: {grip:?}"),
+                    Step::HandOver => prop_assert!(grip.frozen.is_some() && grip.stopped.is_empty(), "{grip:?}"),
                     _ => {}
                 }
                 grip = grip.done(step);

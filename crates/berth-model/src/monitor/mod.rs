@@ -141,6 +141,7 @@ impl Monitor {
             | Event::Launched { .. }
             | Event::Step { .. }
             | Event::Paused { .. }
+            | Event::Signalled { .. }
             | Event::Asked => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),

@@ -1,6 +1,7 @@
 //! Steps performed on real processes and cgroups; with an engine that can be told to lie, and with a real one.
 
 mod engine;
+mod handed_over;
 mod real_engine;
 mod unified_engine;
 

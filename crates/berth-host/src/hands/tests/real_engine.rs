@@ -8,16 +8,20 @@ use super::*;
 use crate::docker::Pauser;
 use crate::testing::skip_unprepared;
 
-struct Container {
+pub struct Container {
     host: String,
     name: String,
     id: ContainerId,
-    hands: HostHands,
+    pub hands: HostHands,
 }
 
 impl Container {
     /// A container that runs; `None`, said loudly, where there is no engine.
-    fn run(test: &str) -> Option<Container> {
+    pub fn run(test: &str) -> Option<Container> {
+        Self::running(test, &["sleep", "600"])
+    }
+
+    pub fn running(test: &str, command: &[&str]) -> Option<Container> {
         let (Ok(host), Ok(image)) = (std::env::var("BERTH_TEST_DOCKER"), std::env::var("BERTH_TEST_IMAGE")) else {
             let missing = "BERTH_TEST_DOCKER and BERTH_TEST_IMAGE name no engine and image (make test sets them)";
             skip_unprepared(test, missing);
@@ -28,12 +32,12 @@ impl Container {
         let socket = host.strip_prefix("unix://").expect("a unix:// address");
         let hands = hands().with_docker(Pauser::new(Path::new(socket), Duration::from_secs(20)));
         let mut container = Container { host, name, id: ContainerId(String::new()), hands };
-        let run = ["run", "-d", "--network", "none", "--name", &container.name, &image, "sleep", "600"];
-        container.id = ContainerId(container.docker(&run));
+        let run = ["run", "-d", "--network", "none", "--name", &container.name, &image];
+        container.id = ContainerId(container.docker(&[&run, command].concat()));
         Some(container)
     }
 
-    fn docker(&self, args: &[&str]) -> String {
+    pub fn docker(&self, args: &[&str]) -> String {
         let output = self.try_docker(args);
         assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -46,24 +50,24 @@ impl Container {
         output
     }
 
-    fn shown(&self, what: &str) -> String {
+    pub fn shown(&self, what: &str) -> String {
         self.docker(&["inspect", "-f", &format!("{{{{{what}}}}}"), &self.id.0])
     }
 
-    fn subject(&self) -> Subject {
+    pub fn subject(&self) -> Subject {
         let pid: u32 = self.shown(".State.Pid").parse().unwrap();
         let process = read::key(Path::new(PROC), pid).unwrap();
         let dir = freezer().find(process).unwrap().expect("a container has a cgroup");
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: self.id.clone() };
-        Subject { tenant, cgroup: Some(dir.path().to_owned()), container: Some(self.id.clone()) }
+        Subject::new(tenant, Some(dir.path().to_owned()), Some(self.id.clone()))
     }
 
-    fn hold(&self, subject: &Subject, by: By) {
+    pub fn hold(&self, subject: &Subject, by: By) {
         self.hands.perform(subject, Step::Freeze(by)).unwrap();
         assert_eq!(motion(subject.cgroup.as_deref().unwrap()), Motion::Frozen);
     }
 
-    fn release(&self, subject: &Subject, by: By) {
+    pub fn release(&self, subject: &Subject, by: By) {
         self.hands.perform(subject, Step::Thaw(by)).unwrap();
         let dir = CgroupDir::open(subject.cgroup.as_deref().unwrap());
         let is_thawed = dir.and_then(|dir| dir.state()).is_ok_and(|state| state.motion == Motion::Thawed);

@@ -183,6 +183,69 @@ fn what_a_person_paused_is_continued_within_and_never_thawed() {
     assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()), "it was never berth's to lose");
 }
 
+const PAUSE_AFTER: Duration = Duration::from_secs(10);
+
+/// Frozen by the cgroup at a launch, and to be paused by its engine after a while.
+fn held_at_a_launch() -> Keeper {
+    let mut keeper = keeper(&[1]);
+    keeper.pause_after(&tenant(), Some(PAUSE_AFTER));
+    keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.halted(&tenant(), process(1), Mono(0));
+    run(&mut keeper, Mono(0));
+    keeper
+}
+
+#[test]
+fn a_hold_that_lasts_is_handed_over_to_the_engine_and_is_one_hold_throughout() {
+    let mut keeper = held_at_a_launch();
+    let due = Mono(0) + PAUSE_AFTER;
+    let early = keeper.turn(Mono(1));
+    assert_eq!((early.orders.len(), early.again_at), (0, Some(due)), "it asks to be woken for it");
+
+    let turn = keeper.turn(due);
+    assert_eq!(only_order(&turn), Step::HandOver);
+    let [(_, Some(note))] = turn.notes.as_slice() else { panic!("{turn:?}") };
+    assert!(note.grip.frozen == Some(Freezer::Docker) && note.grip.sheltered, "whatever a crash leaves is on record");
+    let view = keeper.view(&tenant(), due).unwrap();
+    assert_eq!((view.stage, view.held_since), (Stage::Held, Some(Mono(0))), "held meanwhile");
+    keeper.step(&tenant(), Step::HandOver, Ok(()), due);
+    assert_eq!(run(&mut keeper, due), (vec![], vec![]), "nothing to tell, and nothing more to do");
+    assert_eq!(keeper.note(&tenant()).unwrap().grip.frozen, Some(Freezer::Docker));
+
+    keeper.want(&tenant(), Want::Free, By::Policy, "its turn", due).unwrap();
+    assert_eq!(run(&mut keeper, due).0, [Step::Ungate(process(1)), Step::Thaw(Freezer::Docker)]);
+}
+
+#[test]
+fn an_engine_that_cannot_take_over_costs_nobody_the_hold_and_is_asked_again_later() {
+    let mut keeper = held_at_a_launch();
+    let due = Mono(0) + PAUSE_AFTER;
+    assert_eq!(only_order(&keeper.turn(due)), Step::HandOver);
+    keeper.step(&tenant(), Step::HandOver, Err(failure(false)), due);
+    let turn = keeper.turn(due);
+    let later = due + Patience::default().leave_alone;
+    assert_eq!((&turn.orders, &turn.changes, turn.again_at), (&vec![], &vec![], Some(later)));
+    assert_eq!(keeper.view(&tenant(), due).unwrap().stage, Stage::Held);
+    assert_eq!(only_order(&keeper.turn(later)), Step::HandOver);
+
+    keeper.step(&tenant(), Step::HandOver, Err(failure(false)), later);
+    keeper.want(&tenant(), Want::Free, By::Policy, "", later).unwrap();
+    let way = [Step::Ungate(process(1)), Step::Unshelter, Step::Thaw(Freezer::Docker)];
+    assert_eq!(run(&mut keeper, later).0, way, "it may have got anywhere");
+}
+
+#[test]
+fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_until_its_task_ends() {
+    let mut keeper = held_at_a_launch();
+    keeper.signalled(&tenant(), 0, Mono(1));
+    assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Ungate(process(1)), Step::Thaw(Freezer::Cgroup)]);
+    let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2));
+    assert_eq!(refused, Err(Refused::PersonDecided { uid: 0 }));
+    keeper.task_ended(&tenant(), Mono(3));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()));
+}
+
 #[test]
 fn a_hold_that_is_impossible_here_is_told_and_dropped() {
     let mut keeper = Keeper::default();

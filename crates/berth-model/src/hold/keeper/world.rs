@@ -8,6 +8,9 @@ use crate::hold::{Body, Freezer, next};
 
 const PIDS: std::ops::Range<u32> = 1..4;
 
+/// After so long a freeze is to be the engine's.
+const PAUSE_AFTER: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Clone)]
 enum Input {
     Want(usize, Want, bool),
@@ -22,6 +25,7 @@ enum Input {
     Exit(usize, Index),
     Thaw(usize),
     Pause(usize),
+    Signal(usize),
     TaskEnds(usize),
     Vanish(usize),
     Wait(u64),
@@ -58,10 +62,12 @@ impl World {
                 let alive = self.alive.entry(tenant(*number)).or_default();
                 alive.insert(ProcKey { pid: *pid, start_ticks: self.births });
                 self.keeper.meet(&tenant(*number), alive, number.is_multiple_of(2), now);
+                self.keeper.pause_after(&tenant(*number), Some(PAUSE_AFTER));
             }
             Input::Exit(number, which) => self.exit(&tenant(*number), which),
             Input::Thaw(number) => self.thaw(&tenant(*number)),
             Input::Pause(number) => self.pause(&tenant(*number)),
+            Input::Signal(number) => self.keeper.signalled(&tenant(*number), 0, now),
             Input::TaskEnds(number) => drop(self.keeper.task_ended(&tenant(*number), now)),
             Input::Vanish(number) => self.vanish(&tenant(*number)),
         }
@@ -82,20 +88,20 @@ impl World {
     fn end(&mut self, tenant: &TenantKey, told: Result<(), bool>, happened: bool) {
         let Some(step) = self.flights.remove(tenant) else { return };
         if told.is_ok() || happened {
-            self.happen(tenant, step);
+            self.happen(tenant, step, told.is_ok());
         }
         let outcome = told.map_err(|is_passing| StepFailure { message: "no".into(), is_passing });
         self.keeper.step(tenant, step, outcome, self.now);
     }
 
-    /// Nothing happens to the dead, and what others froze is theirs.
-    fn happen(&mut self, tenant: &TenantKey, step: Step) {
+    /// Nothing happens to the dead, and what others froze is theirs. A hand-over may end in the shelter.
+    fn happen(&mut self, tenant: &TenantKey, step: Step, is_whole: bool) {
         let is_dead = |process| !self.alive.get(tenant).is_some_and(|alive| alive.contains(&process));
         if step.process().is_some_and(is_dead) || (step.process().is_none() && self.paused.contains(tenant)) {
             return;
         }
         if let Some(real) = self.real.get_mut(tenant) {
-            *real = real.done(step);
+            *real = if is_whole { real.done(step) } else { half_done(real, step) };
         } else if self.alive.contains_key(tenant) {
             self.real.insert(tenant.clone(), Grip::default().done(step));
         }
@@ -175,14 +181,15 @@ impl World {
         } else {
             let nobody = BTreeSet::new();
             let processes = self.alive.get(tenant).unwrap_or(&nobody);
-            let body = Body { processes, can_freeze: true };
+            let freezer = if step == Step::HandOver { Freezer::Docker } else { Freezer::Cgroup };
+            let body = Body { processes, can_freeze: true, freezer };
             let is_repeated = grip.begun(step) == grip;
             // On the way back one process that could not be set free is passed over.
             let hides_a_stop = matches!(step, Step::Freeze(_)) && !grip.stopped.is_empty();
             let is_next = next(&grip, view.want, body) == Some(step);
             assert!(is_repeated || is_next || hides_a_stop, "{step:?} from {grip:?} to {:?}", view.want);
         }
-        let is_whole = matches!(step, Step::Freeze(_) | Step::Thaw(_));
+        let is_whole = matches!(step, Step::Freeze(_) | Step::HandOver | Step::Thaw(_));
         assert!(!(is_whole && self.paused.contains(tenant)), "{step:?} of what a person paused");
     }
 
@@ -199,6 +206,11 @@ impl World {
             ];
             assert!(pairs.iter().all(|(real, left)| real.is_subset(left)), "{tenant}: {real:?} but {left:?}");
             assert!(real.frozen.is_none() || left.frozen.is_some(), "{tenant}: {real:?} but {left:?}");
+            assert!(
+                real.frozen != Some(Freezer::Docker) || left.frozen == real.frozen,
+                "{tenant}: {real:?} but {left:?}"
+            );
+            assert!(!real.sheltered || left.sheltered, "{tenant}: {real:?} but {left:?}");
         }
     }
 
@@ -238,6 +250,11 @@ impl World {
     }
 }
 
+/// What failed and happened all the same.
+fn half_done(real: &Grip, step: Step) -> Grip {
+    if step == Step::HandOver { real.begun(step) } else { real.done(step) }
+}
+
 fn any_want() -> impl Strategy<Value = Want> {
     prop_oneof![
         Just(Want::Free),
@@ -261,6 +278,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         2 => (who(), any::<Index>()).prop_map(|(who, which)| Input::Exit(who, which)),
         1 => who().prop_map(Input::Thaw),
         1 => who().prop_map(Input::Pause),
+        1 => who().prop_map(Input::Signal),
         1 => who().prop_map(Input::TaskEnds),
         1 => who().prop_map(Input::Vanish),
         2 => (0_u64..2_000).prop_map(Input::Wait),

@@ -141,7 +141,8 @@ impl Tenant {
             Step::Ungate(_) => Some(now + ns(costs.flip)),
             Step::Continue(_) => Some(now + ns(costs.resume)),
             Step::Freeze(_) => Some(now + ns(costs.freeze)),
-            Step::Thaw(_) => Some(now + ns(costs.thaw)),
+            // No engine here to hand anybody over to.
+            Step::Thaw(_) | Step::HandOver | Step::Unshelter => Some(now + ns(costs.thaw)),
             Step::Lock(_) | Step::Unlock(_) | Step::Checkpoint(_) | Step::Restore(_) => None,
         };
         commands.extend(driver_op(step).map(|op| Command::Driver(self.index, op)));
@@ -205,7 +206,7 @@ impl Tenant {
             Some(Means::Lock) => Want::Locked,
             Some(Means::Park) => Want::Parked,
         };
-        hold::next(&self.grip, want, Body { processes: &self.processes, can_freeze: true })
+        hold::next(&self.grip, want, Body { processes: &self.processes, can_freeze: true, freezer: Freezer::Cgroup })
     }
 }
 
@@ -216,5 +217,6 @@ fn driver_op(step: Step) -> Option<CheckpointOp> {
         Step::Checkpoint(_) => Some(CheckpointOp::Checkpoint),
         Step::Restore(_) => Some(CheckpointOp::Restore),
         Step::Gate(_) | Step::Ungate(_) | Step::Continue(_) | Step::Freeze(_) | Step::Thaw(_) => None,
+        Step::HandOver | Step::Unshelter => None,
     }
 }
