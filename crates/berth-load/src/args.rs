@@ -48,6 +48,9 @@ pub struct Args {
     /// Device memory to take besides the matrices [hold: 1GiB]
     #[arg(long, value_name = "BYTES")]
     alloc_bytes: Option<Bytes>,
+    /// Pause before that allocation, with the matrices allocated
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    alloc_after: Option<Duration>,
     /// After freeing, keep the context and idle
     #[arg(long, value_name = "TIME", value_parser = time)]
     idle: Option<Duration>,
@@ -99,6 +102,7 @@ impl From<Args> for Options {
             fill: args.fill,
             hold: args.hold.unwrap_or(base.hold),
             alloc_bytes: args.alloc_bytes.map_or(base.alloc_bytes, |bytes| bytes.0),
+            alloc_after: args.alloc_after.unwrap_or(base.alloc_after),
             idle: args.idle.unwrap_or(base.idle),
             device: args.device.unwrap_or(base.device),
             streams: args.streams.unwrap_or(base.streams),
@@ -158,7 +162,7 @@ mod tests {
     fn flags_reach_their_options() {
         let options = parse(
             "matmul -n 64 -r 3 --gap 20ms --period 7ms -t 2 --task-gap 1s..2s --seed 9 --host-time 1ms --fill --hold 1s \
-             --alloc-bytes 20GiB --idle 3s --device 1 --streams 2 --block 32 --verify --library /x.so --lookup dlsym \
+             --alloc-bytes 20GiB --alloc-after 5s --idle 3s --device 1 --streams 2 --block 32 --verify --library /x.so --lookup dlsym \
              --output /dev/fd/3 --fail-at kernel --fail-how kill --fail-task 1",
         )
         .unwrap();
@@ -175,6 +179,7 @@ mod tests {
             fill: true,
             hold: Duration::from_secs(1),
             alloc_bytes: 20 << 30,
+            alloc_after: Duration::from_secs(5),
             idle: Duration::from_secs(3),
             device: 1,
             streams: 2,

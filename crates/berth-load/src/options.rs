@@ -120,6 +120,8 @@ pub struct Options {
     pub hold: Duration,
     /// Device memory taken besides the matrices, in one piece; more than the GPU has is a real out-of-memory.
     pub alloc_bytes: u64,
+    /// Pause before that, with the matrices allocated.
+    pub alloc_after: Duration,
     /// After everything is freed, keep the context and idle this long.
     pub idle: Duration,
     pub device: u32,
@@ -153,6 +155,7 @@ impl Options {
             fill: false,
             hold: if mode == Mode::Hold { FOREVER } else { Duration::ZERO },
             alloc_bytes: if mode == Mode::Hold { 1 << 30 } else { 0 },
+            alloc_after: Duration::ZERO,
             idle: Duration::ZERO,
             device: 0,
             streams: 1,

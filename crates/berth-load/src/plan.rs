@@ -68,8 +68,7 @@ impl<'a> Plan<'a> {
         }
         let context = vec![Step::OpenDevice, Step::CreateContext, Step::LoadKernel, Step::CreateStreams];
         steps.extend(self.phase(Phase::Context, task, context));
-        let allocs = self.buffers().into_iter().map(|(buffer, bytes)| Step::Alloc(buffer, bytes)).collect();
-        steps.extend(self.phase(Phase::Alloc, task, allocs));
+        steps.extend(self.phase(Phase::Alloc, task, self.allocations()));
         steps.extend(self.phase(Phase::Hold, task, vec![Step::Sleep(options.hold)]));
         steps.extend(self.phase(Phase::Input, task, vec![Step::CopyIn(Buffer::A), Step::CopyIn(Buffer::B)]));
         steps
@@ -121,6 +120,16 @@ impl<'a> Plan<'a> {
         let options = self.options;
         let fill = (options.fill || options.verify) && options.mode != Mode::Hold;
         fill.then_some(Step::FillHost).into_iter().chain([Step::Sleep(options.host_time)]).collect()
+    }
+
+    fn allocations(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (buffer, bytes) in self.buffers() {
+            let pause = buffer == Buffer::Extra && !self.options.alloc_after.is_zero();
+            steps.extend(pause.then_some(Step::Sleep(self.options.alloc_after)));
+            steps.push(Step::Alloc(buffer, bytes));
+        }
+        steps
     }
 
     fn buffers(&self) -> Vec<(Buffer, u64)> {
