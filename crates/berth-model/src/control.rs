@@ -148,6 +148,13 @@ pub enum PastWhat {
     },
 }
 
+impl PastHold {
+    /// A hold that lasts, as far as is known.
+    pub fn is_open(&self) -> bool {
+        matches!(self.what, PastWhat::Held { released: None, .. })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastRelease {
     pub at: Timestamp,
@@ -208,8 +215,10 @@ impl Caller {
 /// user's name, or its key in full. Who is called exactly so comes before who could be meant.
 pub fn find<'a>(selector: &str, rows: impl IntoIterator<Item = &'a TaskRow>) -> Result<&'a TenantKey, Refusal> {
     let tenants: BTreeMap<&TenantKey, &TaskRow> = rows.into_iter().map(|row| (&row.tenant, row)).collect();
-    for is_meant in [is_called as fn(&TaskRow, &str) -> bool, may_be_called] {
-        let mut meant = tenants.values().copied().filter(|row| is_meant(row, selector));
+    let called = |row: &TaskRow| is_called(&row.tenant, &row.container_name, selector);
+    let perhaps = |row: &TaskRow| may_be_called(&row.tenant, selector);
+    for is_meant in [&called as &dyn Fn(&TaskRow) -> bool, &perhaps] {
+        let mut meant = tenants.values().copied().filter(|row| is_meant(row));
         match (meant.next(), meant.next()) {
             (Some(only), None) => return Ok(&only.tenant),
             (Some(first), Some(second)) => {
@@ -223,16 +232,16 @@ pub fn find<'a>(selector: &str, rows: impl IntoIterator<Item = &'a TaskRow>) -> 
     Err(Refusal::NoSuchTenant { selector: selector.to_owned(), known })
 }
 
-fn is_called(row: &TaskRow, selector: &str) -> bool {
-    let is_id = row.container_id.as_ref().is_some_and(|id| id.0 == selector);
-    !selector.is_empty() && (row.container_name == selector || row.tenant.to_string() == selector || is_id)
+pub(crate) fn is_called(tenant: &TenantKey, name: &str, selector: &str) -> bool {
+    let is_id = tenant.container_id().is_some_and(|id| id.0 == selector);
+    !selector.is_empty() && (name == selector || tenant.to_string() == selector || is_id)
 }
 
-fn may_be_called(row: &TaskRow, selector: &str) -> bool {
+pub(crate) fn may_be_called(tenant: &TenantKey, selector: &str) -> bool {
     if selector.is_empty() {
         return false;
     }
-    match &row.tenant {
+    match tenant {
         TenantKey::Container { id, .. } => id.0.starts_with(selector),
         TenantKey::Cgroup { path } => {
             let rest = path.strip_suffix(selector.trim_start_matches('/'));

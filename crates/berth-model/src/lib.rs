@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod control;
 pub mod event;
 pub mod fields;
+pub mod history;
 pub mod hold;
 pub mod id;
 pub mod monitor;

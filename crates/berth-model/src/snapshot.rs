@@ -164,12 +164,26 @@ pub struct EndedTask {
     pub tenant: TenantKey,
     pub container_name: String,
     pub owner: Option<String>,
+    pub image: Option<String>,
+    /// Of the process that began it.
+    pub command: String,
     pub gpus: Vec<GpuIndex>,
     pub peak_memory_bytes: Option<Bytes>,
     pub started_at: Timestamp,
     pub start_evidence: Evidence,
     pub ended_at: Timestamp,
     pub seconds: f64,
+    pub end: TaskEnd,
+}
+
+/// What a task's end was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskEnd {
+    /// Its last context was given up, by a process that lived on.
+    Left,
+    /// Its last process ended, with a context it had not given up.
+    Exited,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What berth writes down: the journal of holds.
+//! What berth writes down: the journal of holds, and [`history`].
 //!
 //! Before berth does anything to a tenant it writes an [`Entry`]: enough to undo the hold without the daemon that made
 //! it. [`Journal`] keeps one small file per tenant in a directory under `/run`, each replaced by a rename, so that a kill at
@@ -9,6 +9,7 @@
 //! [`Kept::verified`] leaves out processes that ended and cgroups that are others by now. Undoing is not done here.
 #![forbid(unsafe_code)]
 
+pub mod history;
 mod journal;
 mod live;
 mod lock;

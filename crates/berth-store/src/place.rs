@@ -1,11 +1,13 @@
-//! The journal's directory: ours alone, never followed through a link, and its files written whole or not at all.
+//! A directory of ours alone, never followed through a link: the journal's, whose files are written whole or not at all, and
+//! the history's, whose files grow.
 
+use std::fs::File;
 use std::io;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -21,7 +23,7 @@ pub enum PlaceError {
     Make { path: PathBuf, source: io::Error },
     #[error("opening the directory {} (it may not be a link)", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("{} belongs to user {uid}, not to us: whoever owns it could make berth release what it does not hold", path.display())]
+    #[error("{} belongs to user {uid}, not to us: what its owner puts there would be believed", path.display())]
     Foreign { path: PathBuf, uid: u32 },
     #[error("taking the permissions of others on {} away", path.display())]
     Permissions { path: PathBuf, source: io::Error },
@@ -74,8 +76,15 @@ impl Place {
         Ok(names)
     }
 
-    /// A plain file of this user; anything else is an error.
+    /// All of a plain file of this user; anything else is an error.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file(name)?.take(LONGEST).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same, to be read in parts.
+    pub fn file(&self, name: &str) -> io::Result<File> {
         // A pipe in a file's place must not keep us waiting.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(&self.dir, name, flags, Mode::empty())?;
@@ -86,9 +95,18 @@ impl Place {
         if found.st_uid != geteuid().as_raw() {
             return Err(io::Error::other(format!("it belongs to user {}", found.st_uid)));
         }
-        let mut bytes = Vec::new();
-        std::fs::File::from(file).take(LONGEST).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        Ok(File::from(file))
+    }
+
+    /// A file to write on at its end; made if it is missing.
+    pub fn growing(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.dir, name, flags, FILE)?))
+    }
+
+    /// Files made and removed here stay so, whatever happens to the machine.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&self.dir)?)
     }
 
     /// Puts a file in the place of the one of that name. Whoever looks finds the old or the new one, whole.
@@ -104,7 +122,7 @@ impl Place {
 
     fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = std::fs::File::from(openat(&self.dir, name, flags, FILE)?);
+        let mut file = File::from(openat(&self.dir, name, flags, FILE)?);
         file.write_all(bytes)
     }
 

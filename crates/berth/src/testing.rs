@@ -5,7 +5,9 @@ use std::sync::Arc;
 use berth_model::control::Explanation;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
-use berth_model::snapshot::{Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView};
+use berth_model::snapshot::{
+    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView, TaskEnd,
+};
 use berth_model::{
     Bytes, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Percent, ProcessKind, Runtime, Snapshot, Source,
     SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
@@ -199,12 +201,15 @@ pub fn ended() -> Vec<EndedTask> {
         tenant: TenantKey::User { uid: 0 },
         container_name: "batch".into(),
         owner: None,
+        image: None,
+        command: "python batch.py".into(),
         gpus: vec![GpuIndex(0), GpuIndex(1)],
         peak_memory_bytes: Some(Bytes::from_mib(8_192)),
         started_at: at(-90),
         start_evidence: Evidence::Look,
         ended_at: at(-30),
         seconds: 60.0,
+        end: TaskEnd::Left,
     }]
 }
 

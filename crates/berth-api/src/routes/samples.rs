@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView,
+    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView, TaskEnd,
 };
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
@@ -112,12 +112,15 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         tenant: container(),
         container_name: "trainer".into(),
         owner: Some("ada".into()),
+        image: Some("pytorch:2".into()),
+        command: "python train.py".into(),
         gpus: vec![GpuIndex(0)],
         peak_memory_bytes: Some(Bytes(1 << 30)),
         started_at: at(-60),
         start_evidence: Evidence::Look,
         ended_at: at(-50),
         seconds: 10.0,
+        end: TaskEnd::Exited,
     };
     Arc::new(Snapshot {
         taken_at: at(12),

@@ -48,11 +48,14 @@ fn view(ended: &Ended, now: &Anchor) -> EndedTask {
         tenant: ended.tenant.clone(),
         container_name: ended.name.clone(),
         owner: ended.owner.clone(),
+        image: ended.image.clone(),
+        command: ended.task.command.clone(),
         gpus: ended.task.gpus.iter().copied().collect(),
         peak_memory_bytes: ended.task.peak_memory,
         started_at: now.wall_at(ended.task.started),
         start_evidence: ended.task.evidence,
         ended_at: now.wall_at(ended.at),
         seconds: ended.at.since(ended.task.started).as_secs_f64(),
+        end: ended.end,
     }
 }

@@ -24,7 +24,7 @@ use crate::event::{
 use crate::id::{ContainerId, GpuIndex, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::settings;
-use crate::snapshot::Counters;
+use crate::snapshot::{Counters, TaskEnd};
 use crate::time::Mono;
 
 use self::ended::EndedViews;
@@ -71,6 +71,8 @@ struct Task {
     id: TaskId,
     started: Mono,
     evidence: Evidence,
+    /// Of the process that began it.
+    command: String,
     gpus: BTreeSet<GpuIndex>,
     peak_memory: Option<Bytes>,
 }
@@ -81,7 +83,9 @@ struct Ended {
     tenant: TenantKey,
     name: String,
     owner: Option<String>,
+    image: Option<String>,
     at: Mono,
+    end: TaskEnd,
 }
 
 /// What is known about a container's name.
@@ -331,6 +335,9 @@ impl Monitor {
         }
         let step = stay.exited(at);
         self.follow(process, step, &mut changes);
+        if let (Some(Change::TaskEnded { .. }), Some(ended)) = (changes.last(), self.ended.front_mut()) {
+            ended.end = TaskEnd::Exited;
+        }
         self.stays.remove(&process);
         changes
     }
@@ -345,13 +352,15 @@ impl Monitor {
 
     /// Begins or ends the tenant's task where a process's step makes it so.
     fn follow(&mut self, process: ProcKey, step: Step, changes: &mut Vec<Change>) {
-        let Some(tenant) = self.stays.get(&process).map(|stay| stay.facts.tenant.clone()) else { return };
+        let Some(facts) = self.stays.get(&process).map(|stay| &stay.facts) else { return };
+        let tenant = facts.tenant.clone();
         match step {
             Step::Same => {}
             Step::Began { at, evidence } => {
+                let command = facts.command.clone();
                 self.pace.event(at);
                 if !self.tasks.contains_key(&tenant) {
-                    changes.push(self.start_task(tenant, at, evidence));
+                    changes.push(self.start_task(tenant, command, at, evidence));
                 }
             }
             Step::Ended { at } => {
@@ -363,24 +372,25 @@ impl Monitor {
         }
     }
 
-    fn start_task(&mut self, tenant: TenantKey, at: Mono, evidence: Evidence) -> Change {
+    fn start_task(&mut self, tenant: TenantKey, command: String, at: Mono, evidence: Evidence) -> Change {
         self.last_task += 1;
         self.counters.tasks_started += 1;
         let id = TaskId(self.last_task);
         let previous_end = self.ended.iter().find(|ended| ended.tenant == tenant).map(|ended| ended.at);
         let started = at.max(previous_end.unwrap_or(at));
         let name = self.name_of(&tenant);
-        self.tasks.insert(tenant.clone(), Task { id, started, evidence, gpus: BTreeSet::new(), peak_memory: None });
+        let task = Task { id, started, evidence, command, gpus: BTreeSet::new(), peak_memory: None };
+        self.tasks.insert(tenant.clone(), task);
         Change::TaskStarted { task: id, tenant, name, at: started, evidence }
     }
 
     fn end_task(&mut self, tenant: TenantKey, task: Task, at: Mono) -> Change {
         self.counters.tasks_ended += 1;
-        let (name, owner) = (self.name_of(&tenant), self.owner_of(&tenant));
+        let (name, owner, image) = (self.name_of(&tenant), self.owner_of(&tenant), self.image_of(&tenant));
         let at = at.max(task.started);
         let nanos = at.0 - task.started.0;
         let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), at, nanos };
-        self.ended.push_front(Ended { task, tenant, name, owner, at });
+        self.ended.push_front(Ended { task, tenant, name, owner, image, at, end: TaskEnd::Left });
         self.ended.truncate(self.settings.ended_tasks);
         self.ended_views.outdated();
         change

@@ -56,6 +56,10 @@ impl Monitor {
         self.container_of(tenant).and_then(|facts| facts.owner.clone()).or_else(|| self.user_of(tenant))
     }
 
+    pub(super) fn image_of(&self, tenant: &TenantKey) -> Option<String> {
+        self.container_of(tenant).map(|facts| facts.image.clone())
+    }
+
     fn container_of(&self, tenant: &TenantKey) -> Option<&ContainerFacts> {
         match self.containers.get(tenant.container_id()?)? {
             Naming::Known(facts) => Some(facts),
@@ -118,7 +122,7 @@ impl Monitor {
             container_id: tenant.container_id().cloned(),
             container_name: self.name_of(tenant),
             owner: self.owner_of(tenant),
-            image: container.map(|facts| facts.image.clone()),
+            image: self.image_of(tenant),
             container_started_at: container.and_then(|facts| facts.started_at),
             command: stays.first().map(|stay| stay.facts.command.clone()).unwrap_or_default(),
             pids: stays.iter().map(|stay| stay.facts.process.pid).collect(),

@@ -1,0 +1,215 @@
+//! What is remembered: one record per task that ended and per hold that came or went, as written down, asked for and shown.
+//!
+//! Plain data and what needs nothing else. A record says all about itself, so that each can be read without the others. A
+//! later version may add fields, which older ones pass over; kinds it adds are passed over whole.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{is_called, may_be_called};
+use crate::event::Evidence;
+use crate::hold::Means;
+use crate::id::{GpuIndex, TaskId, TenantKey};
+use crate::quantity::Bytes;
+use crate::snapshot::{EndedTask, TaskEnd};
+
+/// Records told at once, unless fewer or more are asked for.
+pub const USUAL_LIMIT: usize = 50;
+/// No answer has more.
+pub const MOST_TOLD: usize = 1_000;
+
+/// One thing that happened to a tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// When, by the host's clock at that time: a clock that was set back makes a later record look earlier.
+    pub at: Timestamp,
+    pub tenant: TenantKey,
+    /// What people called it then.
+    pub name: String,
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Happening {
+    /// A task ended, or was lost sight of.
+    Task(TaskStory),
+    /// It is kept off the GPUs; `by_uid` is the user who decided, none for a policy.
+    Held { means: Means, by_uid: Option<u32>, reason: String },
+    /// Nothing keeps it off any more.
+    Released { by_uid: Option<u32>, reason: String },
+    /// What was wanted of it did not come about.
+    HoldFailed { message: String },
+}
+
+/// One stay on the GPUs, in hindsight. Durations are of the monotonic clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStory {
+    /// Counted since the daemon of then started.
+    pub task_id: TaskId,
+    #[serde(flatten)]
+    pub workload: Workload,
+    pub gpus: Vec<GpuIndex>,
+    pub started_at: Timestamp,
+    pub start_evidence: Evidence,
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub spent: Spent,
+    pub peak_memory_bytes: Option<Bytes>,
+    /// `None`: it went on when the daemon stopped.
+    pub end: Option<TaskEnd>,
+}
+
+/// Where the time of a task went, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// Time it computed.
+    pub active_seconds: Option<f64>,
+    /// Time it was kept off; `None` where berth only watched.
+    pub held_seconds: Option<f64>,
+}
+
+/// What is likely to do the same again: the same program of the same image for the same owner. The owner belongs to it so
+/// that nobody's figures are made by others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Workload {
+    pub owner: Option<String>,
+    /// `None` for tenants that are no containers, and where the engine has not told.
+    pub image: Option<String>,
+    /// Of the process that began it, with its arguments as they were; long ones are cut.
+    pub command: String,
+}
+
+/// What tasks of a workload did before, from the last few.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Before {
+    /// How many tasks it is from.
+    pub tasks: u32,
+    /// Time a task computed, without the time it was held; median.
+    pub active_seconds: Option<f64>,
+    /// Share of its stay, without the time it was held, in which it computed, 0 to 1; median.
+    pub duty: Option<f64>,
+    /// The most any of them took.
+    pub peak_memory_bytes: Option<Bytes>,
+}
+
+/// What to tell of the past.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Query {
+    /// A tenant as in `berth ps`, or an image in full. `None`: everybody.
+    pub whom: Option<String>,
+    pub since: Option<Timestamp>,
+    /// The newest so many.
+    pub limit: usize,
+}
+
+/// The answer to a [`Query`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// Newest first.
+    pub records: Vec<Record>,
+    /// There are older ones beyond the limit.
+    pub is_cut: bool,
+    /// Lines of the files that could not be read, among those looked at.
+    pub damaged: u64,
+}
+
+impl Query {
+    pub fn matches(&self, record: &Record) -> bool {
+        self.since.is_none_or(|since| record.at >= since) && self.whom.as_ref().is_none_or(|whom| record.is_of(whom))
+    }
+}
+
+impl Record {
+    fn is_of(&self, whom: &str) -> bool {
+        let is_image = matches!(&self.what, Happening::Task(story) if story.workload.image.as_deref() == Some(whom));
+        is_image || is_called(&self.tenant, &self.name, whom) || may_be_called(&self.tenant, whom)
+    }
+
+    pub fn of_ended(task: &EndedTask, spent: Spent) -> Self {
+        let workload = Workload { owner: task.owner.clone(), image: task.image.clone(), command: task.command.clone() };
+        Self {
+            at: task.ended_at,
+            tenant: task.tenant.clone(),
+            name: task.container_name.clone(),
+            what: Happening::Task(TaskStory {
+                task_id: task.task_id,
+                workload,
+                gpus: task.gpus.clone(),
+                started_at: task.started_at,
+                start_evidence: task.start_evidence,
+                seconds: task.seconds,
+                spent,
+                peak_memory_bytes: task.peak_memory_bytes,
+                end: Some(task.end),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ContainerId, Runtime};
+
+    fn record(tenant: TenantKey, name: &str, what: Happening) -> Record {
+        Record { at: Timestamp::from_second(100).unwrap(), tenant, name: name.into(), what }
+    }
+
+    fn released() -> Happening {
+        Happening::Released { by_uid: None, reason: "its turn".into() }
+    }
+
+    fn task(image: &str) -> Happening {
+        Happening::Task(TaskStory {
+            task_id: TaskId(1),
+            workload: Workload { owner: None, image: Some(image.into()), command: "python train.py".into() },
+            gpus: vec![GpuIndex(0)],
+            started_at: Timestamp::from_second(90).unwrap(),
+            start_evidence: Evidence::Probe,
+            seconds: 10.0,
+            spent: Spent::default(),
+            peak_memory_bytes: None,
+            end: None,
+        })
+    }
+
+    fn container() -> TenantKey {
+        TenantKey::Container { runtime: Runtime::Docker, id: ContainerId("4e3c1c4b8f0a".into()) }
+    }
+
+    fn about(whom: &str) -> Query {
+        Query { whom: Some(whom.into()), ..Query::default() }
+    }
+
+    #[test]
+    fn a_tenant_is_found_by_name_id_path_or_image() {
+        let held = record(container(), "trainer", task("pytorch:2"));
+        for whom in ["trainer", "4e3c1c", "docker:4e3c1c4b8f0a", "pytorch:2"] {
+            assert!(about(whom).matches(&held), "{whom}");
+        }
+        let plain = record(TenantKey::Cgroup { path: "/team-a/job".into() }, "/team-a/job", released());
+        assert!(about("job").matches(&plain) && about("/team-a/job").matches(&plain));
+        for whom in ["train", "pytorch", "ob", ""] {
+            assert!(!about(whom).matches(&held) && !about(whom).matches(&plain), "{whom}");
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_asked_for_is_left_out() {
+        let held = record(container(), "trainer", released());
+        let since = |second| Query { since: Some(Timestamp::from_second(second).unwrap()), ..Query::default() };
+        assert!(since(100).matches(&held) && !since(101).matches(&held));
+    }
+
+    #[test]
+    fn a_record_survives_being_written_and_a_field_of_a_later_version() {
+        for what in [task("pytorch:2"), released(), Happening::HoldFailed { message: "no".into() }] {
+            let record = record(container(), "trainer", what);
+            let mut json = serde_json::to_value(&record).unwrap();
+            json["deadline_hit"] = true.into();
+            assert_eq!(serde_json::from_value::<Record>(json).unwrap(), record);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Whether a history could be kept, found out without changing anything.
+
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use super::{HistoryError, segments};
+use crate::place::Place;
+
+/// What there is, for people; or why nothing can be written down.
+pub fn check(dir: &Path) -> Result<String, HistoryError> {
+    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let denied = |source: rustix::io::Errno| HistoryError::Write { path: existing.to_owned(), source: source.into() };
+    accessat(CWD, existing, Access::WRITE_OK, AtFlags::EACCESS).map_err(denied)?;
+    if existing != dir {
+        return Ok(format!("{} will be made", dir.display()));
+    }
+    let place = Place::open(dir)?;
+    let failed = |source| HistoryError::List { path: dir.to_owned(), source };
+    let sizes = segments::numbers(&place).map_err(failed)?.into_iter().map(|number| {
+        place.file(&segments::name(number)).and_then(|file| file.metadata()).map_or(0, |found| found.len())
+    });
+    Ok(format!("{} KiB in {}", sizes.sum::<u64>().div_ceil(1024), dir.display()))
+}

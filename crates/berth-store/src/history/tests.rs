@@ -1,0 +1,265 @@
+//! The history on real files: crashes, damage, rotation, others in the way, disks that are full or read-only.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use berth_model::history::{Happening, Query, Record, Told};
+use rustix::process::geteuid;
+
+use super::testing::{at, record, released};
+use super::*;
+
+const PROC: &str = "/proc";
+const MIB: u64 = 1 << 20;
+
+fn open(dir: &Path) -> Result<(History, Vec<Record>), HistoryError> {
+    let mut found = Vec::new();
+    let history = History::open(dir, 64 * MIB, Path::new(PROC), |record| found.push(record))?;
+    Ok((history, found))
+}
+
+/// Written and closed.
+fn write(dir: &Path, records: &[Record]) {
+    let (history, _) = open(dir).unwrap();
+    records.iter().for_each(|record| history.writer().write(record.clone()));
+}
+
+fn all(dir: &Path) -> Told {
+    read(dir, &Query { limit: usize::MAX, ..Query::default() }).unwrap()
+}
+
+fn segment(dir: &Path) -> PathBuf {
+    dir.join(segments::name(1))
+}
+
+fn five() -> Vec<Record> {
+    (0..5).map(|second| released(second, &format!("turn {second}"))).collect()
+}
+
+fn home() -> (tempfile::TempDir, PathBuf) {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("lib/history");
+    (parent, dir)
+}
+
+#[test]
+fn what_was_written_is_there_for_the_next_daemon_and_told_newest_first() {
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    let (_history, found) = open(&dir).unwrap();
+    assert_eq!(found, five());
+    let mut told = all(&dir);
+    told.records.reverse();
+    assert_eq!(told, Told { records: five(), is_cut: false, damaged: 0 });
+}
+
+#[test]
+fn a_history_nobody_has_written_is_empty() {
+    let (_parent, dir) = home();
+    assert_eq!(all(&dir), Told::default());
+    assert!(!dir.exists(), "reading makes nothing");
+}
+
+#[test]
+fn a_query_is_answered_by_name_time_and_number() {
+    let (_parent, dir) = home();
+    let quoted = "say \"hi\"\\ü";
+    let of = |second, name: &str| record(second, name, Happening::HoldFailed { message: "no".into() });
+    write(&dir, &[of(1, "job"), of(2, quoted), of(3, "job"), of(4, "jobs"), of(5, "job")]);
+    let ask = |whom: &str, since, limit| {
+        let query = Query { whom: Some(whom.into()), since: Some(at(since)), limit };
+        let told = read(&dir, &query).unwrap();
+        (told.records.iter().map(|record| record.at).collect::<Vec<_>>(), told.is_cut)
+    };
+    assert_eq!(ask("job", 0, 9), (vec![at(5), at(3), at(1)], false));
+    assert_eq!(ask("/job", 2, 9), (vec![at(5), at(3)], false));
+    assert_eq!(ask("cgroup:/jobs", 0, 9), (vec![at(4)], false));
+    assert_eq!(ask("job", 0, 2), (vec![at(5), at(3)], true));
+    assert_eq!(ask(quoted, 0, 9), (vec![at(2)], false));
+    assert_eq!(ask("nobody", 0, 9), (vec![], false));
+}
+
+#[test]
+fn a_line_torn_by_a_crash_is_cut_off_and_the_next_is_whole() {
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    let whole = fs::read(segment(&dir)).unwrap();
+    for torn in [whole.len() - 1, whole.len() - 30] {
+        fs::write(segment(&dir), &whole[..torn]).unwrap();
+        assert_eq!(all(&dir).records.len(), 4, "a reader does not see what is being written");
+        write(&dir, &[released(9, "after")]);
+        let told = all(&dir);
+        assert_eq!((told.records.len(), told.damaged, &told.records[0]), (5, 0, &released(9, "after")));
+    }
+}
+
+#[test]
+fn damage_in_the_middle_costs_only_the_lines_it_hit() {
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    let mut bytes = fs::read(segment(&dir)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 3].fill(0);
+    fs::write(segment(&dir), bytes).unwrap();
+    let told = all(&dir);
+    assert_eq!((told.records.len(), told.damaged), (4, 1));
+    let (_history, found) = open(&dir).unwrap();
+    assert_eq!(found.len(), 4);
+}
+
+#[test]
+fn garbage_for_a_segment_is_damage_and_no_obstacle() {
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    let noise: Vec<u8> = (0..100_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(dir.join(segments::name(2)), noise).unwrap();
+    write(&dir, &[released(9, "after")]);
+    let told = all(&dir);
+    assert_eq!(told.records.len(), 6);
+    assert!(told.damaged > 0);
+}
+
+#[test]
+fn segments_of_another_format_are_neither_read_nor_removed() {
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    fs::write(dir.join("0000000009.v2.jsonl"), "theirs").unwrap();
+    write(&dir, &five());
+    assert_eq!((all(&dir).records.len(), all(&dir).damaged), (10, 0));
+    assert!(dir.join("0000000009.v2.jsonl").exists());
+}
+
+#[test]
+fn it_takes_no_more_room_than_it_may_and_the_oldest_goes_first() {
+    let (_parent, dir) = home();
+    let mut appender = append::Appender::open(&dir, MIB, Path::new(PROC)).unwrap();
+    let reason = "x".repeat(1_000);
+    for second in 0..3_000 {
+        let mut lines = Vec::new();
+        assert!(line::encode(&released(second, &reason), &mut lines));
+        appender.append(&lines).unwrap();
+        let sizes = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert!(sizes.sum::<u64>() <= MIB);
+    }
+    drop(appender);
+    let told = all(&dir);
+    let seconds: Vec<i64> = told.records.iter().map(|record| record.at.duration_since(at(0)).as_secs()).collect();
+    assert_eq!(seconds.first(), Some(&2_999));
+    assert!(seconds.len() > 500 && seconds.windows(2).all(|pair| pair[0] == pair[1] + 1), "without gaps");
+    // A daemon that starts is given the newest, whatever there is in all.
+    assert_eq!(open(&dir).unwrap().1.last(), Some(&released(2_999, &reason)));
+}
+
+#[test]
+fn a_second_daemon_is_refused_by_name_and_the_first_writes_on() {
+    let (_parent, dir) = home();
+    let (first, _) = open(&dir).unwrap();
+    let error = open(&dir).unwrap_err();
+    assert!(matches!(error, HistoryError::InUse { .. }), "{error}");
+    let told = error.to_string();
+    let own = std::process::id().to_string();
+    assert!(told.contains(dir.to_str().unwrap()) && told.contains(&own) && told.contains("history.dir"), "{told}");
+    first.writer().write(released(1, "still here"));
+    drop(first);
+    assert_eq!(all(&dir).records, [released(1, "still here")]);
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused() {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED a_directory_of_somebody_else_is_refused: only root can give files away");
+        return;
+    }
+    let (_parent, dir) = home();
+    write(&dir, &five());
+    std::os::unix::fs::chown(&dir, Some(1234), None).unwrap();
+    let error = open(&dir).unwrap_err();
+    assert!(matches!(&error, HistoryError::Place(PlaceError::Foreign { uid: 1234, .. })), "{error}");
+    assert!(check(&dir).is_err() && read(&dir, &Query::default()).is_err());
+}
+
+#[test]
+fn a_file_in_the_directory_s_place_is_told_by_path() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("history");
+    fs::File::create(&path).unwrap().write_all(b"mine").unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(format!("{error}: {}", std::error::Error::source(&error).unwrap()).contains(path.to_str().unwrap()));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
+#[test]
+fn whether_it_could_be_kept_is_found_out_without_making_anything() {
+    let (parent, dir) = home();
+    assert!(check(&dir).unwrap().contains("will be made"));
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    write(&dir, &five());
+    assert!(check(&dir).unwrap().contains("1 KiB in"), "{:?}", check(&dir));
+}
+
+/// A file system of its own, for as long as it lives. `None`, said loudly, where this user may not mount.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(test: &str, options: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir.path()).output();
+        if done.is_ok_and(|output| output.status.success()) {
+            return Some(Self(dir));
+        }
+        eprintln!("SKIPPED {test}: this user may not mount a file system");
+        None
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        assert!(Command::new("mount").args(["-o", &options]).arg(self.0.path()).status().unwrap().success());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_costs_records_and_nothing_else() {
+    let Some(disk) = Mount::new("a_full_disk_costs_records_and_nothing_else", "size=64k") else { return };
+    let dir = disk.0.path().join("history");
+    let mut appender = append::Appender::open(&dir, 64 * MIB, Path::new(PROC)).unwrap();
+    let mut lines = Vec::new();
+    assert!(line::encode(&released(1, &"x".repeat(3_000)), &mut lines));
+    let mut written = 0;
+    let error = loop {
+        match appender.append(&lines) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "the disk is never full");
+    };
+    assert!(
+        matches!(&error, HistoryError::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains(segment(&dir).to_str().unwrap()), "{error}");
+    assert_eq!((all(&dir).records.len(), all(&dir).damaged), (written, 0), "no part of a line is left");
+    disk.remount("size=128k");
+    appender.append(&lines).unwrap();
+    assert_eq!((all(&dir).records.len(), all(&dir).damaged), (written + 1, 0));
+}
+
+#[test]
+fn a_read_only_file_system_is_told_before_and_at_the_start() {
+    let Some(disk) = Mount::new("a_read_only_file_system_is_told_before_and_at_the_start", "size=1m") else { return };
+    let dir = disk.0.path().join("history");
+    write(&dir, &five());
+    disk.remount("ro");
+    for error in [open(&dir).unwrap_err(), check(&dir).unwrap_err(), check(&disk.0.path().join("other")).unwrap_err()] {
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("Read-only file system"), "{error}: {source}");
+    }
+    assert_eq!(all(&dir).records.len(), 5, "what is there can be read");
+}

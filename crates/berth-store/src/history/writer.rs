@@ -1,0 +1,163 @@
+//! The thread that writes, so that nobody who has something to record waits for a disk.
+//!
+//! A record is with the kernel as soon as the thread has run, and so outlives the daemon; it is synced to the disk within
+//! [`SYNC_WITHIN`], and so outlives the machine but for that. What cannot be written, or comes faster than it can be, is
+//! dropped, counted and told.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use berth_model::history::Record;
+
+use super::append::Appender;
+use super::{HistoryError, line, read};
+
+/// Records that wait to be written; a task or a hold is one.
+const QUEUE: usize = 4_096;
+/// Records written at once.
+const BATCH: usize = 256;
+const SYNC_WITHIN: Duration = Duration::from_secs(1);
+/// Of the newest records that are looked at when a daemon starts: it must not take long.
+const REPLAYED: u64 = 16 << 20;
+
+/// The history of this host, and the right to write it. Dropping it ends the writing, when all writers are gone and all
+/// they wrote is on disk.
+#[derive(Debug)]
+pub struct History {
+    writer: Option<Writer>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Hands records to the history. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    record_tx: SyncSender<Record>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl History {
+    /// Takes the history in `dir`, which keeps at most `most` bytes, and gives the last records to `each` in the order they
+    /// were written. Blocks for the reading of them.
+    pub fn open(dir: &Path, most: u64, proc_root: &Path, each: impl FnMut(Record)) -> Result<History, HistoryError> {
+        let appender = Appender::open(dir, most, proc_root)?;
+        let damaged = read::replay(appender.place(), REPLAYED, each)?;
+        if damaged > 0 {
+            tracing::warn!(damaged, dir = %dir.display(), "lines of the history cannot be read and are left out");
+        }
+        let (record_tx, record_rx) = mpsc::sync_channel(QUEUE);
+        let writer = Writer { record_tx, dropped: Arc::default() };
+        let mut scribe = Scribe { appender, dropped: writer.dropped.clone(), lost: 0, dirty_since: None };
+        let thread = std::thread::Builder::new()
+            .name("berth-history".into())
+            .spawn(move || scribe.run(&record_rx))
+            .map_err(|source| HistoryError::Thread { source })?;
+        Ok(History { writer: Some(writer), thread: Some(thread) })
+    }
+
+    pub fn writer(&self) -> Writer {
+        self.writer.clone().expect("there is one until it is dropped")
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.writer = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported on its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Writer {
+    /// Never blocks. A record that finds no room is dropped, and the thread tells of it.
+    pub fn write(&self, record: Record) {
+        match self.record_tx.try_send(record) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+struct Scribe {
+    appender: Appender,
+    /// Dropped by writers for want of room, and not told yet.
+    dropped: Arc<AtomicU64>,
+    /// Records lost since writing last worked.
+    lost: u64,
+    /// When the first of what is not synced was written.
+    dirty_since: Option<Instant>,
+}
+
+impl Scribe {
+    fn run(&mut self, record_rx: &Receiver<Record>) {
+        loop {
+            let patience = self.dirty_since.map(|since| SYNC_WITHIN.saturating_sub(since.elapsed()));
+            let first = match patience {
+                Some(patience) => record_rx.recv_timeout(patience),
+                None => record_rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match first {
+                Ok(first) => self.write(std::iter::once(first).chain(record_rx.try_iter()).take(BATCH)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.sync(),
+            }
+            if self.dirty_since.is_some_and(|since| since.elapsed() >= SYNC_WITHIN) {
+                self.sync();
+            }
+        }
+    }
+
+    fn write(&mut self, records: impl Iterator<Item = Record>) {
+        let (mut lines, mut count) = (Vec::new(), 0);
+        for record in records {
+            if line::encode(&record, &mut lines) {
+                count += 1;
+            } else {
+                tracing::warn!(tenant = %record.tenant, "a record is too long to be written down");
+            }
+        }
+        match self.appender.append(&lines) {
+            Ok(()) => {
+                self.dirty_since.get_or_insert_with(Instant::now);
+                if self.lost > 0 {
+                    tracing::info!(lost = self.lost, "the history is written again; some records are missing from it");
+                }
+                self.lost = 0;
+            }
+            Err(error) => {
+                // Once per outage: a full disk need not be filled with this.
+                if self.lost == 0 {
+                    tracing::warn!(
+                        error = chain(&error),
+                        "the history cannot be written; records are dropped until it can"
+                    );
+                }
+                self.lost += count;
+            }
+        }
+        match self.dropped.swap(0, Ordering::Relaxed) {
+            0 => {}
+            dropped => tracing::warn!(dropped, "more happened than the history's disk could take; records are missing"),
+        }
+    }
+
+    fn sync(&mut self) {
+        if self.dirty_since.take().is_some()
+            && let Err(error) = self.appender.sync()
+        {
+            tracing::warn!(error = chain(&error), "the history may not outlive a power failure");
+        }
+    }
+}
+
+fn chain(error: &HistoryError) -> String {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+    format!("{error}{source}")
+}
