@@ -27,6 +27,7 @@ use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Ask, Refusal, Reply};
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
+use berth_store::history::History;
 
 pub use control::Control;
 pub use describe::describe;
@@ -91,8 +92,13 @@ impl Engine {
             Publish::SnapshotsOnly => None,
         };
         let sources = Sources::start(settings, &event_tx)?;
+        let mut history = None;
         let manager = match what {
-            Publish::WithTable => manage::manager(settings, sources.probes(), &event_tx, clock::now())?,
+            Publish::WithTable => {
+                let (annals, opened) = manage::open_annals(settings, &clock::anchor());
+                history = opened;
+                manage::manager(settings, sources.probes(), &event_tx, annals, clock::now())?
+            }
             Publish::SnapshotsOnly => Err("it only watches".to_owned()),
         };
         let (control, ask_rx) = Control::new(event_tx);
@@ -109,6 +115,7 @@ impl Engine {
             publish: Box::new(publish),
             stop: stop.clone(),
             steady: Steady::new(clock::anchor()),
+            _history: history,
         };
         let thread = std::thread::Builder::new()
             .name("berth-loop".into())
@@ -164,6 +171,8 @@ struct Loop {
     publish: PublishFn,
     stop: Arc<AtomicBool>,
     steady: Steady,
+    /// After the manager, which writes in it: what it wrote is on disk when this is gone.
+    _history: Option<History>,
 }
 
 impl Loop {
@@ -218,13 +227,15 @@ impl Loop {
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
         let Ok(manager) = &mut self.manager else { return };
         for change in changes.iter() {
-            if let Change::TaskEnded { tenant, at, .. } = change {
-                manager.task_ended(tenant, *at);
+            if let Change::TaskEnded { task, tenant, at, .. } = change {
+                let ended = snapshot.ended.iter().find(|ended| ended.task_id == *task);
+                manager.task_ended(tenant, *at, ended.map(Arc::as_ref));
             }
         }
         let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
         self.turn_at = outcome.again_at;
         changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
+        changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
         manager.show(snapshot, now);
     }
 
@@ -239,6 +250,8 @@ impl Loop {
                 manager.note(&event, clock::now());
             }
         }
-        manager.carry_out(&self.steady.date(clock::anchor()));
+        let now = self.steady.date(clock::anchor());
+        manager.carry_out(&now);
+        manager.leave(&mut self.monitor.snapshot(&now), &now);
     }
 }

@@ -29,6 +29,12 @@ pub(crate) fn log_change(change: &Change) {
         Change::TenantReleased { tenant, name, by_uid, reason, .. } => {
             info!(change = kind, %tenant, name, by_uid, reason, "a tenant is released");
         }
+        Change::TenantWouldBeHeld { tenant, name, means, reason, .. } => {
+            info!(change = kind, %tenant, name, means = means.as_str(), reason, "dry run: a tenant would be held");
+        }
+        Change::TenantWouldBeReleased { tenant, name, reason, .. } => {
+            info!(change = kind, %tenant, name, reason, "dry run: a tenant would be released");
+        }
         Change::HoldFailed { tenant, name, message, .. } => {
             warn!(change = kind, %tenant, name, message, "a hold or a release failed");
         }

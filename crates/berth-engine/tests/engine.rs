@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use berth_engine::{Control, Engine, Publish, StartError, sample_once};
 use berth_model::control::{Answer, Ask, Caller, PolicyView, Refusal, What};
-use berth_model::settings::{Mode, PolicyName};
+use berth_model::settings::{FifoSettings, Mode, PaperSettings, PolicyName};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
 use berth_proto::table::{Freshness, Reader};
 use tempfile::TempDir;
@@ -27,6 +27,7 @@ fn settings(dir: &TempDir) -> Settings {
     settings.nvml.library = dir.path().join("libnvidia-ml.so.1");
     settings.table.path = dir.path().join("tasks");
     settings.hold.journal = dir.path().join("holds");
+    settings.history.dir = dir.path().join("history");
     settings.hold.driver = dir.path().join("libcuda.so.1");
     settings.docker.mode = Mode::Off;
     settings.probes.mode = Mode::Off;
@@ -175,7 +176,10 @@ fn a_daemon_answers_while_no_policy_decides_and_nobody_does_after_its_end() {
     let nobody = asked(&control, What::Explain { tenant: "x".into() });
     assert!(matches!(nobody, Some(Err(Refusal::NoSuchTenant { .. }))), "{nobody:?}");
     let policy = PolicyName::Fifo;
-    assert_eq!(asked(&control, What::SetPolicy { policy }), Some(Ok(Answer::Policy(PolicyView { policy }))));
+    let (fifo, paper) = (FifoSettings::default(), PaperSettings::default());
+    let view = PolicyView { policy, dry_run: false, fifo, paper };
+    let set = What::SetPolicy { policy, dry_run: None };
+    assert_eq!(asked(&control, set), Some(Ok(Answer::Policy(Box::new(view)))));
     let deadline = Instant::now() + PATIENCE;
     while published_rx.recv_timeout(PATIENCE).unwrap().0.management.as_ref().map(|m| m.policy) != Some(policy) {
         assert!(Instant::now() < deadline, "the new policy is not shown");

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::history::Before;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TenantKey};
 use crate::quantity::Bytes;
-use crate::settings::PolicyName;
+use crate::settings::{FifoSettings, PaperSettings, PolicyName};
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
 
 /// Names listed in an error; more would hide the rest.
@@ -52,10 +53,13 @@ pub enum What {
     HandBack {
         tenant: String,
     },
-    /// From now on this policy decides. `off` releases what the one before it holds.
+    /// From now on this policy decides; what the one before it holds is released. `dry_run` is left as it is if not given.
     SetPolicy {
         policy: PolicyName,
+        dry_run: Option<bool>,
     },
+    /// Who decides, and by which numbers.
+    ShowPolicy,
     Explain {
         tenant: String,
     },
@@ -67,7 +71,7 @@ pub enum Answer {
     Stands(Standing),
     /// Those that were released.
     Released(Vec<Standing>),
-    Policy(PolicyView),
+    Policy(Box<PolicyView>),
     Explained(Box<Explanation>),
 }
 
@@ -85,10 +89,14 @@ pub struct Standing {
     pub is_settled: bool,
 }
 
-/// Who decides.
+/// Who decides, and by which numbers each policy would.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
     pub policy: PolicyName,
+    /// It only says what it would do.
+    pub dry_run: bool,
+    pub fifo: FifoSettings,
+    pub paper: PaperSettings,
 }
 
 /// Why a tenant runs or does not.
@@ -98,6 +106,8 @@ pub struct Explanation {
     pub name: String,
     pub owner: Option<String>,
     pub policy: PolicyName,
+    /// The policy only says what it would do.
+    pub dry_run: bool,
     pub gpus: Vec<GpuIndex>,
     pub state: TaskState,
     pub task_seconds: Option<f64>,
@@ -112,7 +122,9 @@ pub struct Explanation {
     pub means: Vec<Means>,
     /// Others that compute on its GPUs, as people call them.
     pub computing_there: Vec<String>,
-    /// Its last holds and failures, newest first: those since the daemon started, and no more than a few.
+    /// What tasks of the same owner, image and command did before; `None` if none is known.
+    pub before: Option<Before>,
+    /// Its last holds and failures, newest first, no more than a few.
     pub history: Vec<PastHold>,
 }
 

@@ -280,6 +280,21 @@ pub enum Change {
         reason: String,
         at: Mono,
     },
+    /// Dry run: a policy would keep it off the GPUs from now on; nothing is done.
+    TenantWouldBeHeld {
+        tenant: TenantKey,
+        name: String,
+        means: Means,
+        reason: String,
+        at: Mono,
+    },
+    /// Dry run: a policy would let it on again.
+    TenantWouldBeReleased {
+        tenant: TenantKey,
+        name: String,
+        reason: String,
+        at: Mono,
+    },
     /// What was wanted of a tenant did not come about. A hold is then undone; a release goes on being tried.
     HoldFailed {
         tenant: TenantKey,
@@ -363,6 +378,8 @@ impl Change {
             Change::MomentSeen { .. } => "moment_seen",
             Change::TenantHeld { .. } => "tenant_held",
             Change::TenantReleased { .. } => "tenant_released",
+            Change::TenantWouldBeHeld { .. } => "tenant_would_be_held",
+            Change::TenantWouldBeReleased { .. } => "tenant_would_be_released",
             Change::HoldFailed { .. } => "hold_failed",
             Change::GpuLost { .. } => "gpu_lost",
             Change::GpuBack { .. } => "gpu_back",
@@ -420,6 +437,14 @@ mod tests {
                 reason: "its turn".into(),
                 at,
             },
+            Change::TenantWouldBeHeld {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                means: Means::Gate,
+                reason: "`b` computes".into(),
+                at,
+            },
+            Change::TenantWouldBeReleased { tenant: tenant.clone(), name: name.clone(), reason: "its turn".into(), at },
             Change::HoldFailed { tenant, name, message: "no".into(), at },
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },

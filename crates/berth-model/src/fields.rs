@@ -84,7 +84,7 @@ pub const FIELDS: [Field; 9] = [
 pub const HOLD: Field = Field {
     name: "hold",
     heading: "HOLD",
-    help: "held with how long in this task, its place in line, gated (stops at its next launch), or exempt",
+    help: "held with how long in this task, its place in line, gated (stops at its next launch), exempt, or what a dry run would do",
     numeric: false,
     text: |row| row.hold.as_ref().map_or_else(unknown, hold_text),
 };
@@ -115,6 +115,9 @@ pub fn shown_of<'a>(rows: impl IntoIterator<Item = &'a TaskRow>, wide: bool) -> 
 fn hold_text(hold: &HoldRow) -> String {
     match (hold.stage, hold.place, hold.places) {
         (HoldStage::Held, Some(place), Some(places)) if places > 1 => format!("#{place} of {places}"),
+        (HoldStage::WouldHold, Some(place), Some(places)) if places > 1 => format!("dry #{place} of {places}"),
+        (HoldStage::WouldHold, ..) => "dry held".to_owned(),
+        (HoldStage::WouldGate, ..) => "dry gated".to_owned(),
         (HoldStage::Held, ..) => format!("held {}", whole(hold.held_seconds)),
         (HoldStage::Gated, ..) => "gated".to_owned(),
         (HoldStage::Exempt, ..) => "exempt".to_owned(),
@@ -190,6 +193,11 @@ mod tests {
         assert_eq!(said(HoldRow { place: Some(1), places: Some(1), ..hold(HoldStage::Held) }), "held 14s");
         assert_eq!((said(hold(HoldStage::Gated)), said(hold(HoldStage::Exempt))), ("gated".into(), "exempt".into()));
         assert_eq!(said(hold(HoldStage::Moving)), "holding");
+        assert_eq!(said(HoldRow { place: Some(2), places: Some(3), ..hold(HoldStage::WouldHold) }), "dry #2 of 3");
+        assert_eq!(
+            (said(hold(HoldStage::WouldHold)), said(hold(HoldStage::WouldGate))),
+            ("dry held".into(), "dry gated".into())
+        );
         assert_eq!(said(HoldRow { means: None, ..hold(HoldStage::Moving) }), "releasing");
     }
 

@@ -117,24 +117,32 @@ pub struct HoldRow {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum HoldStage {
-    /// It runs, by a person's word: policies leave it alone.
+    /// It runs and policies leave it alone: by a person's word, or by a rule of the settings or its labels.
     Exempt,
     /// It runs, and will be stopped at its next launch.
     Gated,
     Held,
     /// On its way to being held or released.
     Moving,
+    /// Dry run: it runs, and would be stopped at its next launch.
+    WouldGate,
+    /// Dry run: it runs, and would be held.
+    WouldHold,
 }
 
 /// Who decides about holds, and what came of it since the daemon started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Management {
     pub policy: PolicyName,
-    /// Who waits for a turn, first in line first.
+    /// The policy only says what it would do.
+    pub dry_run: bool,
+    /// Who waits for a turn, first in line first; in a dry run, who would.
     pub queue: Vec<QueueRow>,
     pub holds: HoldCounters,
+    /// Holds of dry runs, none of which was made.
+    pub would_be_holds: HoldCounters,
 }
 
 /// One tenant in line.
@@ -156,6 +164,19 @@ pub struct HoldCounters {
     pub gate: u64,
     pub park: u64,
     pub failed: u64,
+}
+
+impl HoldCounters {
+    /// One more by these means.
+    pub fn add(&mut self, means: Means) {
+        let counter = match means {
+            Means::Freeze => &mut self.freeze,
+            Means::Lock => &mut self.lock,
+            Means::Gate => &mut self.gate,
+            Means::Park => &mut self.park,
+        };
+        *counter += 1;
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

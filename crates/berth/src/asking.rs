@@ -42,6 +42,11 @@ impl AskError {
         }
     }
 
+    /// Nobody of that name is there.
+    pub fn is_nobody(&self) -> bool {
+        matches!(self, AskError::Refused { code, .. } if code == "no_such_tenant")
+    }
+
     pub fn is_absent(&self) -> bool {
         matches!(self, AskError::NoDaemon(_))
     }

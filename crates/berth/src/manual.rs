@@ -118,7 +118,10 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let page = std::fs::read_to_string(path).unwrap();
         let (before, _) = page.split_once("## All settings\n").expect("the section is there");
-        let listed = format!("{before}## All settings\n\nWhat `berth config default` prints.\n\n```toml\n{}```\n", commented_default());
+        let listed = format!(
+            "{before}## All settings\n\nWhat `berth config default` prints.\n\n```toml\n{}```\n",
+            commented_default()
+        );
         if std::env::var_os("BERTH_UPDATE_EXPECTED").is_some() {
             std::fs::write(path, &listed).unwrap();
         }

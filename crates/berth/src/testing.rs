@@ -177,7 +177,13 @@ pub fn contended() -> Snapshot {
         expected_at: row.hold.as_ref().and_then(|hold| hold.expected_at),
     });
     let holds = HoldCounters { gate: 3, ..HoldCounters::default() };
-    let management = Some(Management { policy: PolicyName::Fifo, queue: queue.collect(), holds });
+    let management = Some(Management {
+        policy: PolicyName::Fifo,
+        dry_run: false,
+        queue: queue.collect(),
+        holds,
+        would_be_holds: HoldCounters::default(),
+    });
     Snapshot { tasks, management, ..busy() }
 }
 
@@ -241,6 +247,7 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         name: row.container_name,
         owner: row.owner,
         policy: PolicyName::Fifo,
+        dry_run: false,
         gpus: vec![GpuIndex(0)],
         state: TaskState::Loaded,
         task_seconds: Some(30.0),
@@ -250,6 +257,7 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         is_paused_by_others: false,
         means: vec![Means::Freeze, Means::Gate],
         computing_there: vec!["train-7".into()],
+        before: None,
         history: vec![],
     }
 }

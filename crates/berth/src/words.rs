@@ -62,6 +62,10 @@ pub fn change(change: &Change) -> String {
         }
         Change::TenantReleased { name, by_uid: None, reason, .. } => format!("{name}: released: {reason}"),
         Change::TenantReleased { name, by_uid, reason, .. } => format!("{name}: released{}: {reason}", by(*by_uid)),
+        Change::TenantWouldBeHeld { name, means, reason, .. } => {
+            format!("{name}: would be held ({}; dry run): {reason}", means.as_str())
+        }
+        Change::TenantWouldBeReleased { name, reason, .. } => format!("{name}: would be released (dry run): {reason}"),
         Change::HoldFailed { name, message, .. } => format!("{name}: could not be held or released: {message}"),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),

@@ -80,15 +80,16 @@ impl Page<'_, '_> {
 
     fn management(&mut self, management: &Management, rows: &[TaskRow]) -> fmt::Result {
         self.gauges(names::POLICY, [(vec![(label::POLICY, management.policy.as_str().to_owned())], 1.0)])?;
+        self.single(names::DRY_RUN, ConstGauge::new(truth(management.dry_run)))?;
         self.single(names::QUEUE, ConstGauge::new(count(management.queue.len())))?;
-        let is_held = |row: &&TaskRow| row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held);
-        let held: BTreeSet<&TenantKey> = rows.iter().filter(is_held).map(|row| &row.tenant).collect();
-        self.single(names::TENANTS_HELD, ConstGauge::new(count(held.len())))?;
-        let HoldCounters { freeze, lock, gate, park, failed } = management.holds;
-        let by_means = [(Means::Freeze, freeze), (Means::Lock, lock), (Means::Gate, gate), (Means::Park, park)];
-        let labelled = by_means.map(|(means, holds)| (vec![(label::MEANS, means.as_str().to_owned())], float(holds)));
-        self.counters(names::HOLDS, labelled)?;
-        self.single(names::HOLD_FAILURES, ConstCounter::new(failed))
+        self.single(names::TENANTS_HELD, ConstGauge::new(tenants_at(HoldStage::Held, rows)))?;
+        self.counters(names::HOLDS, by_means(management.holds))?;
+        if management.dry_run {
+            let would = tenants_at(HoldStage::WouldHold, rows);
+            self.single(names::TENANTS_WOULD_BE_HELD, ConstGauge::new(would))?;
+            self.counters(names::WOULD_BE_HOLDS, by_means(management.would_be_holds))?;
+        }
+        self.single(names::HOLD_FAILURES, ConstCounter::new(management.holds.failed))
     }
 
     fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {
@@ -151,6 +152,17 @@ impl Page<'_, '_> {
         let encoder = self.encoder.encode_descriptor(name, help, None, metric.metric_type())?;
         metric.encode(encoder)
     }
+}
+
+fn tenants_at(stage: HoldStage, rows: &[TaskRow]) -> f64 {
+    let is_there = |row: &&TaskRow| row.hold.as_ref().is_some_and(|hold| hold.stage == stage);
+    count(rows.iter().filter(is_there).map(|row| &row.tenant).collect::<BTreeSet<&TenantKey>>().len())
+}
+
+fn by_means(holds: HoldCounters) -> [(Labels, f64); 4] {
+    let HoldCounters { freeze, lock, gate, park, failed: _ } = holds;
+    let each = [(Means::Freeze, freeze), (Means::Lock, lock), (Means::Gate, gate), (Means::Park, park)];
+    each.map(|(means, holds)| (vec![(label::MEANS, means.as_str().to_owned())], float(holds)))
 }
 
 fn gpu_labels(gpu: &GpuView) -> Labels {

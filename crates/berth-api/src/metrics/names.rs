@@ -39,9 +39,14 @@ pub const TENANT_HELD: Named = (
 pub const TASK_SECONDS: Named = ("berth_task_seconds", "How long the tenant's present task has been on the GPU");
 
 pub const POLICY: Named = ("berth_policy", "Who decides about holds, named by the label policy; always 1");
+pub const DRY_RUN: Named = ("berth_dry_run", "Whether the policy only says what it would do");
 pub const QUEUE: Named = ("berth_queue_length", "Tenants that wait for their turn on a GPU");
 pub const TENANTS_HELD: Named = ("berth_tenants_held", "Tenants that are kept off the GPUs now");
 pub const HOLDS: Named = ("berth_holds", "Holds that came about since the daemon started");
+pub const TENANTS_WOULD_BE_HELD: Named =
+    ("berth_tenants_would_be_held", "Tenants that a dry run would keep off the GPUs now");
+pub const WOULD_BE_HOLDS: Named =
+    ("berth_would_be_holds", "Holds that the present dry run would have made, none of which was");
 pub const HOLD_FAILURES: Named = ("berth_hold_failures", "Holds and releases that failed since the daemon started");
 
 pub const PROCESS_CPU: Named = ("berth_process_cpu_seconds", "CPU time the daemon itself has used");

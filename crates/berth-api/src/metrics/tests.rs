@@ -1,5 +1,7 @@
 //! The page as scrapers see it. What promtool says to it is asked end to end, in `crates/berth/tests/e2e/metrics.rs`.
 
+use berth_model::snapshot::HoldStage;
+
 use super::*;
 use crate::routes::samples::snapshot;
 
@@ -30,6 +32,26 @@ fn what_is_unknown_has_no_series() {
     let unprobed = Snapshot { probes: None, ..Snapshot::clone(&snapshot()) };
     let page = super::page(Arc::new(unprobed), USAGE, Format::Prometheus).unwrap();
     assert!(!page.contains("berth_probe"), "without probes nothing is counted: {page}");
+}
+
+#[test]
+fn what_a_dry_run_would_do_is_not_counted_as_done() {
+    let mut dry = Snapshot::clone(&snapshot());
+    let management = dry.management.as_mut().unwrap();
+    (management.dry_run, management.would_be_holds.gate) = (true, 3);
+    dry.tasks.iter_mut().flat_map(|row| &mut row.hold).for_each(|hold| hold.stage = HoldStage::WouldHold);
+    let page = page(Arc::new(dry), USAGE, Format::Prometheus).unwrap();
+    for line in [
+        "berth_dry_run 1.0",
+        "berth_tenants_held 0.0",
+        "berth_tenants_would_be_held 1.0",
+        "berth_would_be_holds_total{means=\"gate\"} 3.0",
+        "berth_holds_total{means=\"gate\"} 4.0",
+    ] {
+        assert!(page.contains(&format!("{line}\n")), "{line} is not in {page}");
+    }
+    let real = super::page(snapshot(), USAGE, Format::Prometheus).unwrap();
+    assert!(real.contains("berth_dry_run 0.0\n") && !real.contains("would_be"), "{real}");
 }
 
 #[test]

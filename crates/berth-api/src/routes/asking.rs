@@ -3,8 +3,9 @@
 use berth_model::control::{
     Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, StandsAt, What,
 };
+use berth_model::history::{Before, Query, Record, Told};
 use berth_model::hold::Means;
-use berth_model::settings::PolicyName;
+use berth_model::settings::{FifoSettings, PaperSettings, PolicyName};
 use berth_model::{GpuIndex, TaskState};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +21,16 @@ pub(super) fn standing() -> Standing {
     Standing { tenant: container(), name: "trainer".into(), hold: Some(hold()), is_settled: true }
 }
 
+pub(super) fn told() -> Told {
+    let snapshot = snapshot();
+    let spent = berth_model::history::Spent { active_seconds: Some(7.0), held_seconds: Some(2.0) };
+    Told { records: vec![Record::of_ended(&snapshot.ended[0], spent)], is_cut: true, damaged: 1 }
+}
+
+pub(super) fn before() -> Before {
+    Before { tasks: 3, active_seconds: Some(2.5), duty: Some(0.9), peak_memory_bytes: None }
+}
+
 pub(super) fn explanation() -> Explanation {
     let released = Some(PastRelease { at: at(5), by_uid: None, reason: "it is its turn".into() });
     let what = PastWhat::Held { means: Means::Gate, by_uid: None, reason: "`b` computes".into(), released };
@@ -28,6 +39,7 @@ pub(super) fn explanation() -> Explanation {
         name: "trainer".into(),
         owner: Some("ada".into()),
         policy: PolicyName::Fifo,
+        dry_run: false,
         gpus: vec![GpuIndex(0)],
         state: TaskState::Loaded,
         task_seconds: Some(3.0),
@@ -37,8 +49,13 @@ pub(super) fn explanation() -> Explanation {
         is_paused_by_others: false,
         means: vec![Means::Freeze],
         computing_there: vec!["b".into()],
+        before: Some(before()),
         history: vec![PastHold { at: at(3), what }],
     }
+}
+
+pub(super) fn policy(policy: PolicyName) -> PolicyView {
+    PolicyView { policy, dry_run: false, fifo: FifoSettings::default(), paper: PaperSettings::default() }
 }
 
 /// A daemon that gives this answer.
@@ -119,14 +136,20 @@ async fn refusals_have_codes_for_programs_and_words_for_people() {
 }
 
 #[tokio::test]
-async fn a_policy_is_read_from_the_snapshot_and_set_by_asking() {
-    let (daemon, client) = answering(Ok(Answer::Policy(PolicyView { policy: PolicyName::Off })));
-    daemon.feed.publish(snapshot(), &[]);
-    let shown: PolicyView = client.get(paths::POLICY).await.unwrap();
-    assert_eq!(shown.policy, PolicyName::Fifo);
-    let set: PolicyView = client.post(paths::POLICY, &json!({"policy": "off"})).await.unwrap();
-    assert_eq!(set.policy, PolicyName::Off);
-    assert_eq!(asked(&daemon).what, What::SetPolicy { policy: PolicyName::Off });
+async fn a_policy_is_shown_with_its_numbers_and_set_by_asking() {
+    let (daemon, client) = answering(Ok(Answer::Policy(Box::new(policy(PolicyName::Fifo)))));
+    let shown: Value = client.get(paths::POLICY).await.unwrap();
+    assert_eq!(
+        (&shown["policy"], &shown["fifo"]["quantum"], &shown["paper"]["core"]),
+        (&json!("fifo"), &json!("10s"), &json!(100))
+    );
+    assert_eq!(asked(&daemon).what, What::ShowPolicy);
+    for (body, dry_run) in [(json!({"policy": "off"}), None), (json!({"policy": "off", "dry_run": true}), Some(true))] {
+        let (daemon, client) = answering(Ok(Answer::Policy(Box::new(policy(PolicyName::Off)))));
+        let set: PolicyView = client.post(paths::POLICY, &body).await.unwrap();
+        assert_eq!(set, policy(PolicyName::Off), "numbers survive the way");
+        assert_eq!(asked(&daemon).what, What::SetPolicy { policy: PolicyName::Off, dry_run });
+    }
     let error = client.post::<PolicyView>(paths::POLICY, &json!({"policy": "lifo"})).await.unwrap_err();
     assert!(error.to_string().contains("lifo") && error.to_string().contains("fifo"), "{error}");
 }
@@ -186,4 +209,28 @@ async fn a_hold_that_is_still_under_way_is_accepted_and_not_called_done() {
     let mut told = String::new();
     stream.read_to_string(&mut told).await.unwrap();
     assert!(told.starts_with("HTTP/1.1 202 ") && told.contains("\"is_settled\":false"), "{told}");
+}
+
+#[tokio::test]
+async fn the_history_is_asked_as_the_query_says_and_told_unchanged() {
+    let daemon = daemon();
+    *daemon.asked.told.lock().unwrap() = Some(told());
+    let query = Query { whom: Some("/a b&c".into()), since: Some(at(5)), limit: 7 };
+    assert_eq!(daemon.client().history(&query).await.unwrap(), told());
+    let usual: Told = daemon.client().get(paths::HISTORY).await.unwrap();
+    assert_eq!(usual, told());
+    let expected = [query, Query { limit: berth_model::history::USUAL_LIMIT, ..Query::default() }];
+    assert_eq!(*daemon.asked.queries.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_history_too_long_or_not_kept_is_refused_with_the_reason() {
+    let daemon = daemon();
+    for query in ["limit=0", "limit=1001", "since=yesterday", "name=x"] {
+        let error = daemon.client().get::<Value>(&format!("{}?{query}", paths::HISTORY)).await.unwrap_err();
+        assert_eq!(code(&error), "bad_request", "{query}");
+    }
+    let error = daemon.client().history(&Query { limit: 1, ..Query::default() }).await.unwrap_err();
+    assert_eq!(code(&error), "no_history");
+    assert!(error.to_string().contains("switched off"), "{error}");
 }

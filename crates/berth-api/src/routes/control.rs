@@ -8,7 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, FromRequest, Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use berth_model::control::{Answer, Explanation, PolicyView, Refusal, Standing, What};
+use berth_model::control::{Answer, Explanation, PolicyView, Standing, What};
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{HoldStage, QueueRow};
@@ -52,6 +52,9 @@ pub struct ReleaseRequest {
 #[serde(deny_unknown_fields)]
 pub struct PolicyRequest {
     pub policy: PolicyName,
+    /// Whether it only says what it would do; as it is if not given.
+    #[serde(default)]
+    pub dry_run: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,6 +68,8 @@ pub(crate) struct ExplainQuery {
 pub struct Holds {
     /// `None` where this daemon holds nobody.
     pub policy: Option<PolicyName>,
+    /// The policy only says what it would do.
+    pub dry_run: bool,
     pub queue: Vec<QueueRow>,
     pub tenants: Vec<Standing>,
 }
@@ -105,17 +110,12 @@ pub(crate) async fn set_policy(
     peer: Caller,
     Body(request): Body<PolicyRequest>,
 ) -> Result<Json<PolicyView>, ApiError> {
-    match served.ask(peer_of(peer), What::SetPolicy { policy: request.policy }).await? {
-        Answer::Policy(view) => Ok(Json(view)),
-        _ => Err(ApiError::Unexpected),
-    }
+    let PolicyRequest { policy, dry_run } = request;
+    policy_view(served.ask(peer_of(peer), What::SetPolicy { policy, dry_run }).await?)
 }
 
-pub(crate) async fn policy(State(served): State<Served>) -> Result<Json<PolicyView>, ApiError> {
-    let management = latest(&served.feed)?.management.as_ref().map(|management| management.policy);
-    let reason = || "its journal cannot be kept, or it only watches; its log says why".to_owned();
-    let policy = management.ok_or_else(|| Refusal::NoHolds { reason: reason() })?;
-    Ok(Json(PolicyView { policy }))
+pub(crate) async fn policy(State(served): State<Served>, peer: Caller) -> Result<Json<PolicyView>, ApiError> {
+    policy_view(served.ask(peer_of(peer), What::ShowPolicy).await?)
 }
 
 pub(crate) async fn explain(
@@ -142,7 +142,16 @@ pub(crate) async fn holds(State(served): State<Served>) -> Result<Json<Holds>, A
     }
     let management = snapshot.management.as_ref();
     let queue = management.map(|management| management.queue.clone()).unwrap_or_default();
-    Ok(Json(Holds { policy: management.map(|management| management.policy), queue, tenants }))
+    let policy = management.map(|management| management.policy);
+    let dry_run = management.is_some_and(|management| management.dry_run);
+    Ok(Json(Holds { policy, dry_run, queue, tenants }))
+}
+
+fn policy_view(answer: Answer) -> Result<Json<PolicyView>, ApiError> {
+    match answer {
+        Answer::Policy(view) => Ok(Json(*view)),
+        _ => Err(ApiError::Unexpected),
+    }
 }
 
 fn peer_of(peer: Caller) -> Option<Peer> {

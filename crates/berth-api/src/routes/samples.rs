@@ -137,6 +137,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
         management: Some(Management {
             policy: PolicyName::Fifo,
+            dry_run: false,
             queue: vec![QueueRow {
                 tenant: TenantKey::User { uid: 1000 },
                 name: "quo\"te\\d".into(),
@@ -145,6 +146,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
                 expected_at: Some(at(30)),
             }],
             holds: HoldCounters { freeze: 1, lock: 0, gate: 4, park: 0, failed: 2 },
+            would_be_holds: HoldCounters::default(),
         }),
     })
 }

@@ -56,12 +56,16 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("Management", json(&snapshot.management)),
         ("Queued", json(&snapshot.management.as_ref().unwrap().queue[0])),
         ("HoldCounters", json(&snapshot.management.as_ref().unwrap().holds)),
-        ("Holds", json(&Holds { policy: None, queue: vec![], tenants: vec![] })),
+        ("Holds", json(&Holds { policy: None, dry_run: false, queue: vec![], tenants: vec![] })),
         ("Standing", json(&asking::standing())),
         ("HoldRequest", json(&HoldRequest { tenant: String::new(), by: None, reason: None })),
         ("ReleaseRequest", json(&ReleaseRequest::default())),
-        ("Policy", json(&PolicyRequest { policy: PolicyName::Off })),
+        ("Policy", json(&asking::policy(PolicyName::Off))),
+        ("PolicyRequest", json(&PolicyRequest { policy: PolicyName::Off, dry_run: None })),
         ("Explanation", json(&asking::explanation())),
+        ("History", json(&asking::told())),
+        ("Record", json(&asking::told().records[0])),
+        ("Before", json(&asking::before())),
         ("PastHold", json(&asking::explanation().history[0])),
         ("Version", json(&Version { version: String::new(), api: String::new() })),
         ("Error", json(&error)),
@@ -72,8 +76,8 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         let described = keys(&schema["properties"]);
         let missing: Vec<_> = keys(&answer).difference(&described).cloned().collect();
         assert!(missing.is_empty(), "schema {name} lacks {missing:?}");
-        // A change has other keys for each kind of change, a hold of the past for each end of it.
-        if name != "Change" && name != "PastHold" {
+        // A change and a record have other keys for each kind, a hold of the past for each end of it.
+        if !["Change", "PastHold", "Record"].contains(&name) {
             assert_eq!(keys(&answer), described, "schema {name}");
         }
     }

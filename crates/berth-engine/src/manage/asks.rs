@@ -12,7 +12,7 @@ use berth_model::hold::{By, Freezer, HoldChange, Means, Refused, Stage, Want};
 use berth_model::settings::PolicyName;
 use berth_model::{Anchor, Mono, Snapshot, TenantKey};
 
-use super::{Labels, Manager};
+use super::{Labels, Manager, Rehearsal, Rules};
 
 /// After this a hold or release that is still under way is answered as such.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -114,10 +114,11 @@ impl Manager {
             }
             What::ReleaseAll => self.release_permitted(caller, scene).map(Heeded::Later),
             What::SetPolicy { .. } if !caller.is_admin => Err(Refusal::AdminsOnly),
-            What::SetPolicy { policy } => {
-                self.set_policy(policy, at);
-                Ok(Heeded::Now(Answer::Policy(PolicyView { policy })))
+            What::SetPolicy { policy, dry_run } => {
+                self.set_policy(policy, dry_run.unwrap_or(self.rehearsal.is_some()), at);
+                Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view()))))
             }
+            What::ShowPolicy => Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view())))),
             What::Explain { tenant } => {
                 let tenant = find(&tenant, &scene.snapshot.tasks)?.clone();
                 Ok(Heeded::Now(Answer::Explained(Box::new(self.explain(&tenant, scene.snapshot, scene.now)))))
@@ -160,8 +161,7 @@ impl Manager {
         caller: &Caller,
         scene: &Scene<'_>,
     ) -> Result<(), Refusal> {
-        let place = self.places.get(tenant).cloned().unwrap_or_default();
-        let offered = self.ground.offered(&place);
+        let offered = self.offered(tenant);
         let chosen = means.or_else(|| default_means(&offered)).filter(|means| offered.contains(means));
         let Some(chosen) = chosen else {
             return Err(Refusal::NotOffered { name: self.name(tenant), means, offered: offered.into_iter().collect() });
@@ -201,16 +201,24 @@ impl Manager {
         refused.filter(|_| released.is_empty()).map_or(Ok(released), Err)
     }
 
+    fn policy_view(&self) -> PolicyView {
+        let Rules { fifo, paper, .. } = self.rules.clone();
+        PolicyView { policy: self.policy_name, dry_run: self.rehearsal.is_some(), fifo, paper }
+    }
+
     /// What the policy before it held is released: the new one begins with everybody free.
-    fn set_policy(&mut self, policy: PolicyName, at: Mono) {
-        if policy == self.policy_name {
+    fn set_policy(&mut self, policy: PolicyName, dry_run: bool, at: Mono) {
+        if (policy, dry_run) == (self.policy_name, self.rehearsal.is_some()) {
             return;
         }
-        tracing::info!(policy = policy.as_str(), was = self.policy_name.as_str(), "another policy decides");
-        self.policy = (self.policies)(policy);
+        tracing::info!(policy = policy.as_str(), dry_run, was = self.policy_name.as_str(), "another policy decides");
+        self.policy = self.rules.policy(policy);
         self.policy_name = policy;
+        self.rehearsal = dry_run.then(Rehearsal::default);
         self.queue.clear();
-        let reason = format!("the policy is now {}", policy.as_str());
+        self.terms.clear();
+        let dry = if dry_run { ", in a dry run" } else { "" };
+        let reason = format!("the policy is now {}{dry}", policy.as_str());
         for tenant in self.places.keys() {
             // A person's word stays; who is not known is not held.
             let _ = self.keeper.want(tenant, Want::Free, By::Policy, &reason, at);
@@ -231,7 +239,7 @@ impl Manager {
     }
 
     fn standing(&self, tenant: &TenantKey, now: &Anchor) -> Standing {
-        let hold = self.keeper.view(tenant, now.mono).and_then(|view| self.hold_row(tenant, &view, now));
+        let hold = self.hold_row(tenant, now);
         let is_settled = self.is_settled(tenant, now.mono);
         Standing { tenant: tenant.clone(), name: self.name(tenant), hold, is_settled }
     }

@@ -12,12 +12,12 @@ impl Manager {
         let rows: Vec<&TaskRow> = snapshot.tasks.iter().filter(|row| row.tenant == *tenant).collect();
         let gpus: Vec<GpuIndex> = rows.iter().filter_map(|row| row.gpu_index).collect();
         let view = self.keeper.view(tenant, now.mono);
-        let place = self.places.get(tenant).cloned().unwrap_or_default();
         Explanation {
             tenant: tenant.clone(),
             name: self.name(tenant),
             owner: rows.iter().find_map(|row| row.owner.clone()),
             policy: self.policy_name,
+            dry_run: self.rehearsal.is_some(),
             computing_there: self.computing_beside(tenant, &gpus, snapshot),
             gpus,
             state: rows
@@ -29,9 +29,10 @@ impl Manager {
             held_seconds: view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()),
             stands_at: self.stands_at(tenant),
             is_paused_by_others: view.as_ref().is_some_and(|view| view.is_frozen_by_others),
-            hold: view.and_then(|view| self.hold_row(tenant, &view, now)),
-            means: self.ground.offered(&place).into_iter().collect(),
-            history: self.history.of(tenant),
+            hold: self.hold_row(tenant, now),
+            means: self.offered(tenant).into_iter().collect(),
+            before: rows.first().and_then(|row| self.annals.before(row)),
+            history: self.annals.holds_of(tenant),
         }
     }
 

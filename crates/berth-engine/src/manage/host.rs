@@ -8,19 +8,19 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use berth_host::docker::Pauser;
-use berth_host::driver::{self, Driver, DriverHands};
+use berth_host::driver::{self, Driver, DriverHands, ParkOptions, Parking};
 use berth_host::freezer::{Freezer, Hierarchies};
 use berth_host::hands::HostHands;
+use berth_host::nvml::NvmlProbe;
 use berth_host::probes::Probes;
 use berth_model::hold::{Grip, Means};
 use berth_model::settings::{Mode, PolicyName};
-use berth_model::{Event, Mono, ProcKey, Settings};
-use berth_policy::fifo::Fifo;
-use berth_policy::paper::Paper;
-use berth_policy::{FifoSettings, PaperSettings, Policy};
+use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
 use berth_store::{Journal, Kept, Role};
 
 use super::ground::{Ground, Place};
+use super::annals::Annals;
+use super::rules::Rules;
 use super::{Manager, Parts};
 use crate::{StartError, describe};
 
@@ -34,6 +34,7 @@ pub(crate) fn manager(
     settings: &Settings,
     probes: Option<Arc<Probes>>,
     event_tx: &Sender<Event>,
+    annals: Annals,
     now: Mono,
 ) -> Result<Result<Manager, String>, StartError> {
     let proc_root = &settings.processes.proc_root;
@@ -57,35 +58,30 @@ pub(crate) fn manager(
         hands = hands.with_gate(probes.clone());
     }
     let driver = open_driver(settings);
-    let has_driver = driver.is_some();
+    let (has_driver, can_park) = (driver.is_some(), driver.as_ref().is_some_and(|hands| hands.parking.is_some()));
     if let Some(driver) = driver {
         hands = hands.with_driver(Arc::new(driver));
     }
-    let drains = probes.map(start_drains).transpose().map_err(StartError::Thread)?;
-    let ground = HostGround { proc_root: proc_root.clone(), freezer, drains, has_driver };
+    let probes = probes.map(Watch::start).transpose().map_err(StartError::Thread)?;
+    let ground = HostGround { proc_root: proc_root.clone(), freezer, probes, has_driver, can_park };
     let parts = Parts {
-        policy: settings.hold.policy,
-        policies: Box::new(policy),
+        rules: Rules::of(settings),
         hands: Arc::new(hands),
         journal,
         ground: Box::new(ground),
         event_tx: event_tx.clone(),
+        annals,
     };
     Ok(Ok(Manager::new(parts, left, now)))
-}
-
-fn policy(name: PolicyName) -> Option<Box<dyn Policy>> {
-    match name {
-        PolicyName::Off => None,
-        PolicyName::Fifo => Some(Box::new(Fifo::new(FifoSettings::default()))),
-        PolicyName::Paper => Some(Box::new(Paper::new(PaperSettings::default()))),
-    }
 }
 
 fn open_driver(settings: &Settings) -> Option<DriverHands> {
     let options = driver::Options { proc_root: settings.processes.proc_root.clone(), ..Default::default() };
     match Driver::open(&settings.hold.driver, options) {
-        Ok(driver) => Some(DriverHands { driver, parking: None, lock_timeout: settings.hold.lock_within.get() }),
+        Ok(driver) => {
+            let parking = open_parking(settings, &driver);
+            Some(DriverHands { driver, parking, lock_timeout: settings.hold.lock_within.get() })
+        }
         Err(error) => {
             tracing::info!(reason = describe(&error), "processes cannot be locked here");
             None
@@ -93,25 +89,61 @@ fn open_driver(settings: &Settings) -> Option<DriverHands> {
     }
 }
 
-/// Attaching takes milliseconds, so a thread does it. It ends with the sender.
-fn start_drains(probes: Arc<Probes>) -> std::io::Result<Sender<(ProcKey, bool)>> {
-    let (tx, rx) = mpsc::channel::<(ProcKey, bool)>();
-    std::thread::Builder::new().name("berth-drains".into()).spawn(move || {
-        for (process, is_watched) in rx {
-            if let Err(error) = probes.watch_drains(process, is_watched) {
-                tracing::debug!(%process, error = describe(&error), "the end of its computing will not be seen");
-            }
+/// It looks at the GPUs itself when somebody is moved: at the same ones.
+fn open_parking(settings: &Settings, driver: &Driver) -> Option<Parking> {
+    match NvmlProbe::open(&settings.nvml.library) {
+        Ok(probe) => Some(Parking::new(driver.clone(), Box::new(probe), ParkOptions::default())),
+        Err(error) => {
+            tracing::info!(reason = describe(&error), "no GPU memory can be moved here");
+            None
         }
-    })?;
-    Ok(tx)
+    }
+}
+
+/// The probes, and a thread for what takes them milliseconds.
+struct Watch {
+    probes: Arc<Probes>,
+    wish_tx: Sender<Wish>,
+}
+
+/// What is asked of the probes about one process.
+#[derive(Debug, Clone, Copy)]
+enum Wish {
+    Drains(ProcKey, bool),
+    Limit(ProcKey, Option<GpuIndex>),
+}
+
+impl Watch {
+    /// The thread ends with this.
+    fn start(probes: Arc<Probes>) -> std::io::Result<Watch> {
+        let (wish_tx, wish_rx) = mpsc::channel();
+        let asked = probes.clone();
+        std::thread::Builder::new().name("berth-watch".into()).spawn(move || {
+            for wish in wish_rx {
+                let (process, granted) = match wish {
+                    Wish::Drains(process, is_watched) => (process, asked.watch_drains(process, is_watched)),
+                    Wish::Limit(process, pool) => (process, asked.limit_allocations(process, pool)),
+                };
+                if let Err(error) = granted {
+                    tracing::debug!(%process, ?wish, error = describe(&error), "its calls will not be seen");
+                }
+            }
+        })?;
+        Ok(Watch { probes, wish_tx })
+    }
+
+    fn ask(&self, wish: Wish) {
+        // The thread ends only with this sender.
+        let _ = self.wish_tx.send(wish);
+    }
 }
 
 struct HostGround {
     proc_root: PathBuf,
     freezer: Arc<Freezer>,
-    /// `None` without probes.
-    drains: Option<Sender<(ProcKey, bool)>>,
+    probes: Option<Watch>,
     has_driver: bool,
+    can_park: bool,
 }
 
 impl Ground for HostGround {
@@ -130,20 +162,39 @@ impl Ground for HostGround {
         let mut means = BTreeSet::new();
         if place.cgroup.is_some() {
             means.insert(Means::Freeze);
-            if self.drains.is_some() && !place.has_terminal {
+            if self.probes.is_some() && !place.has_terminal {
                 means.insert(Means::Gate);
             }
         }
         if self.has_driver {
             means.insert(Means::Lock);
         }
+        if self.can_park {
+            means.insert(Means::Park);
+        }
         means
     }
 
     fn watch_drains(&self, process: ProcKey, is_watched: bool) {
-        if let Some(drains) = &self.drains {
-            // The thread ends only with this sender.
-            let _ = drains.send((process, is_watched));
+        if let Some(probes) = &self.probes {
+            probes.ask(Wish::Drains(process, is_watched));
+        }
+    }
+
+    fn limit(&self, process: ProcKey, pool: Option<GpuIndex>) {
+        if let Some(probes) = &self.probes {
+            probes.ask(Wish::Limit(process, pool));
+        }
+    }
+
+    fn taken(&self, gpu: GpuIndex) -> Bytes {
+        self.probes.as_ref().map_or(Bytes(0), |watch| watch.probes.taken(gpu))
+    }
+
+    fn allow(&self, gpu: GpuIndex, ceiling: Bytes) {
+        let allowed = self.probes.as_ref().map(|watch| watch.probes.allow(gpu, ceiling));
+        if let Some(Err(error)) = allowed {
+            tracing::warn!(%gpu, error = describe(&error), "allocations are bounded as before");
         }
     }
 

@@ -5,12 +5,20 @@
 //! Nothing here blocks: steps run on the crew's threads and come back as events.
 
 mod activity;
+mod annals;
 mod asks;
 mod crew;
 mod explain;
 mod ground;
 mod history;
 mod host;
+mod meter;
+mod past;
+mod pausing;
+mod pools;
+mod rehearsal;
+mod room;
+mod rules;
 mod show;
 mod terms;
 #[cfg(test)]
@@ -22,38 +30,45 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use berth_host::hands::{Hands, Subject};
+use berth_model::history::Record;
 use berth_model::hold::{By, Freezer, HoldChange, Keeper, Means, Note, Order, Patience, Want};
 use berth_model::settings::PolicyName;
-use berth_model::{Anchor, ContainerId, Event, GpuIndex, Mono, ProcKey, Snapshot, StepFailure, TenantKey};
-use berth_policy::{Action, Policy, View, Waiting};
+use berth_model::snapshot::EndedTask;
+use berth_model::{Anchor, ContainerId, Event, GpuIndex, Mono, ProcKey, Snapshot, StepFailure, TaskRow, TenantKey};
+use berth_policy::{Action, Activity, Decision, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
 use activity::Activities;
 use asks::Asks;
 use crew::Crew;
 use ground::{Ground, Place};
-use history::History;
 pub(crate) use host::manager;
-use terms::{Terms, terms};
+use annals::{Annals, hold_record};
+pub(crate) use annals::open as open_annals;
+use meter::{Doing, Meters};
+use pausing::Pausing;
+use rules::Rules;
+use rehearsal::{Rehearsal, Rehearsed};
+use room::Room;
+use terms::Terms;
 
 /// What a manager needs of the host.
 pub(crate) struct Parts {
-    pub policy: PolicyName,
-    pub policies: Policies,
+    pub rules: Rules,
     pub hands: Arc<dyn Hands>,
     pub journal: Journal,
     pub ground: Box<dyn Ground>,
     pub event_tx: Sender<Event>,
+    pub annals: Annals,
 }
 
-/// Makes a policy; `None` for the one that holds nobody.
-pub(crate) type Policies = Box<dyn Fn(PolicyName) -> Option<Box<dyn Policy>> + Send>;
-
 pub(crate) struct Manager {
-    policies: Policies,
+    rules: Rules,
     policy_name: PolicyName,
     /// `None`: only persons hold.
     policy: Option<Box<dyn Policy>>,
+    /// Where decisions go in a dry run, instead of to the keeper.
+    rehearsal: Option<Rehearsal>,
     keeper: Keeper,
     activities: Activities,
     crew: Crew,
@@ -66,16 +81,23 @@ pub(crate) struct Manager {
     /// Processes whose calls that wait for the GPU are watched.
     watched: BTreeSet<ProcKey>,
     queue: Vec<Waiting>,
+    /// On what terms those are held that a policy was told of.
+    terms: BTreeMap<TenantKey, Terms>,
     /// On which GPUs those are that a policy was told of.
     gpus: BTreeMap<TenantKey, BTreeSet<GpuIndex>>,
+    pausing: Pausing,
+    room: Room,
     asks: Asks,
-    history: History,
+    meters: Meters,
+    annals: Annals,
 }
 
 /// What a turn came to.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub changes: Vec<HoldChange>,
+    /// What a dry run would have done.
+    pub rehearsed: Vec<Rehearsed>,
     /// Turn again by then.
     pub again_at: Option<Mono>,
 }
@@ -83,11 +105,12 @@ pub(crate) struct Outcome {
 impl Manager {
     /// What an earlier daemon left held is set free first.
     pub fn new(parts: Parts, left: Found, now: Mono) -> Self {
-        let Parts { policy, policies, hands, journal, ground, event_tx } = parts;
+        let Parts { rules, hands, journal, ground, event_tx, annals } = parts;
         let mut manager = Self {
-            policy: policies(policy),
-            policy_name: policy,
-            policies,
+            policy: rules.policy(rules.hold.policy),
+            policy_name: rules.hold.policy,
+            rehearsal: rules.hold.dry_run.then(Rehearsal::default),
+            rules,
             keeper: Keeper::new(Patience::default()),
             activities: Activities::default(),
             crew: Crew::new(hands, event_tx.clone()),
@@ -98,9 +121,13 @@ impl Manager {
             names: BTreeMap::new(),
             watched: BTreeSet::new(),
             queue: Vec::new(),
+            terms: BTreeMap::new(),
             gpus: BTreeMap::new(),
+            pausing: Pausing::default(),
+            room: Room::default(),
             asks: Asks::default(),
-            history: History::default(),
+            meters: Meters::default(),
+            annals,
         };
         manager.adopt(left, now);
         manager
@@ -113,7 +140,8 @@ impl Manager {
         for kept in left.entries {
             let grip = self.ground.verified(&kept);
             let note = Note { grip, want: Want::Free, ..kept.entry.note() };
-            let Entry { tenant, cgroup, name, .. } = kept.entry;
+            let Entry { tenant, cgroup, name, needs_back, .. } = kept.entry;
+            needs_back.iter().for_each(|it| self.room.pools.remember(it.process, it.held, now));
             tracing::info!(%tenant, name, "setting free what an earlier daemon held");
             self.keeper.adopt(&tenant, note, cgroup.is_some(), now);
             self.places.insert(tenant.clone(), Place { cgroup, has_terminal: false });
@@ -123,7 +151,16 @@ impl Manager {
 
     /// Takes in an event, before or after the monitor does.
     pub fn note(&mut self, event: &Event, now: Mono) {
-        self.activities.note(event);
+        if !self.stays_at_its_call(event, now) {
+            self.activities.note(event);
+        }
+        self.pausing.note(event);
+        self.hold_note(event, now);
+        self.note_room(event);
+    }
+
+    /// What an event says about holds.
+    fn hold_note(&mut self, event: &Event, now: Mono) {
         match event {
             Event::Halted { process, at, .. } => {
                 // One nobody knows was stopped all the same, and must go on.
@@ -139,6 +176,12 @@ impl Manager {
             Event::Paused { id, paused, at } => {
                 if let Some(tenant) = self.container(id) {
                     self.paused(&tenant, *paused, *at);
+                }
+            }
+            Event::Signalled { id, at } => {
+                if let Some(tenant) = self.container(id) {
+                    // Whoever may ask the engine is as good as root.
+                    self.keeper.signalled(&tenant, 0, *at);
                 }
             }
             Event::ContainerGone { id } => {
@@ -170,9 +213,19 @@ impl Manager {
         }
     }
 
-    /// A task has ended; how long it was held.
-    pub fn task_ended(&mut self, tenant: &TenantKey, at: Mono) -> std::time::Duration {
-        self.keeper.task_ended(tenant, at)
+    /// A task has ended, and is shown as `ended` unless nobody wants to see any.
+    pub fn task_ended(&mut self, tenant: &TenantKey, at: Mono, ended: Option<&EndedTask>) {
+        let held = self.keeper.task_ended(tenant, at);
+        let spent = self.meters.close(tenant, at, ended.map_or(0.0, |ended| ended.seconds), held);
+        if let Some(ended) = ended {
+            self.annals.task(ended, spent);
+        }
+    }
+
+    /// The daemon stops while these go on.
+    pub fn leave(&mut self, snapshot: &mut Snapshot, now: &Anchor) {
+        self.show(snapshot, now);
+        self.annals.leave(snapshot, now);
     }
 
     /// Decides and acts upon what is known now.
@@ -182,6 +235,8 @@ impl Manager {
         let decide_at = self.decide(snapshot, labels, now.mono);
         let mut outcome = self.carry_out(now);
         self.answer(&outcome.changes, now);
+        self.measure(snapshot, now.mono);
+        outcome.rehearsed = self.rehearsal.as_mut().map(Rehearsal::changes).unwrap_or_default();
         outcome.again_at = [outcome.again_at, decide_at, self.answer_by()].into_iter().flatten().min();
         outcome
     }
@@ -190,21 +245,34 @@ impl Manager {
     fn decide(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: Mono) -> Option<Mono> {
         if self.policy.is_none() {
             self.watch(&View::default());
+            self.hand_out(&View::default(), now);
             return None;
         }
-        let view = view::view(snapshot, &self.activities, &self.keeper, |tenant| self.terms(tenant, labels), now);
+        self.terms = self.terms_of(snapshot, labels);
+        let mut view = view::view(snapshot, &self.activities, &self.keeper, &self.terms, &self.annals, now);
+        self.tell_room(&mut view, now);
         self.watch(&view);
+        if let Some(rehearsal) = &mut self.rehearsal {
+            rehearsal.pretend(&mut view, now);
+        }
         let verdict = self.policy.as_mut()?.decide(&view, now);
-        for decision in verdict.decisions {
-            let want = want_of(decision.action);
-            let reason = decision.reason.to_string();
-            if let Err(refused) = self.keeper.want(&decision.tenant, want, By::Policy, &reason, now) {
-                tracing::debug!(tenant = %decision.tenant, %refused, "the policy's wish is not taken");
+        match &mut self.rehearsal {
+            Some(rehearsal) => rehearsal.take(verdict.decisions, now),
+            None => {
+                self.promise_room(&verdict.decisions, &view);
+                verdict.decisions.into_iter().for_each(|decision| self.wish(&decision, now));
             }
         }
+        self.hand_out(&view, now);
         self.queue = verdict.queue;
         self.gpus = view.tenants.into_iter().map(|tenant| (tenant.key, tenant.gpus)).collect();
         verdict.again_at
+    }
+
+    fn wish(&mut self, Decision { tenant, action, reason }: &Decision, now: Mono) {
+        if let Err(refused) = self.keeper.want(tenant, want_of(*action), By::Policy, &reason.to_string(), now) {
+            tracing::debug!(%tenant, %refused, "the policy's wish is not taken");
+        }
     }
 
     /// Wants everybody free; the turns after it do it.
@@ -219,6 +287,7 @@ impl Manager {
     /// Writes down, begins, tells: without asking the policy.
     pub fn carry_out(&mut self, now: &Anchor) -> Outcome {
         let turn = self.keeper.turn(now.mono);
+        turn.changes.iter().for_each(|change| self.room.refuse(change));
         let unwritten: BTreeSet<TenantKey> =
             turn.notes.into_iter().filter_map(|(tenant, note)| self.write(tenant, note, now)).collect();
         for Order { tenant, step } in turn.orders {
@@ -232,8 +301,10 @@ impl Manager {
             let subject = self.subject(&tenant);
             self.crew.begin(subject, step);
         }
-        turn.changes.iter().for_each(|change| self.history.note(change, now));
-        Outcome { changes: turn.changes, again_at: turn.again_at }
+        let records: Vec<Record> =
+            turn.changes.iter().map(|change| hold_record(change, |tenant| self.name(tenant), now)).collect();
+        records.into_iter().for_each(|record| self.annals.hold(record));
+        Outcome { changes: turn.changes, again_at: turn.again_at, ..Outcome::default() }
     }
 
     /// The tenant, if what is to be known about it could not be written.
@@ -250,12 +321,14 @@ impl Manager {
 
     fn entry(&self, tenant: &TenantKey, note: Note, now: &Anchor) -> Entry {
         let Note { grip, want, by, reason, since } = note;
+        let needs_back = self.room.record(&grip);
         Entry {
             tenant: tenant.clone(),
             cgroup: self.places.get(tenant).and_then(|place| place.cgroup.clone()),
             container: tenant.docker_id().cloned(),
             grip,
             want,
+            needs_back,
             by,
             since,
             since_wall: now.wall_at(since),
@@ -266,7 +339,11 @@ impl Manager {
 
     fn subject(&self, tenant: &TenantKey) -> Subject {
         let cgroup = self.places.get(tenant).and_then(|place| place.cgroup.clone());
-        Subject { tenant: tenant.clone(), cgroup, container: tenant.docker_id().cloned() }
+        let note = self.keeper.note(tenant);
+        let is_locked_next = note.as_ref().is_some_and(|note| matches!(note.want, Want::Locked | Want::Parked));
+        let needs_back = note.iter().flat_map(|note| self.room.needs_back(&note.grip)).collect();
+        let standing = if is_locked_next { self.activities.standing(tenant) } else { BTreeSet::new() };
+        Subject { needs_back, standing, ..Subject::new(tenant.clone(), cgroup, tenant.docker_id().cloned()) }
     }
 
     /// Everybody in the snapshot is known to the keeper, with the processes they have now.
@@ -279,6 +356,8 @@ impl Manager {
             let ground = &self.ground;
             let place = self.places.entry(row.tenant.clone()).or_insert_with(|| ground.place(&processes));
             self.keeper.meet(&row.tenant, &processes, place.cgroup.is_some(), now);
+            let usual = self.rules.hold.pause_after.get();
+            self.keeper.pause_after(&row.tenant, self.pausing.after(&row.tenant, usual));
             self.names.insert(row.tenant.clone(), row.container_name.clone());
         }
     }
@@ -297,9 +376,34 @@ impl Manager {
         self.watched = wanted;
     }
 
-    fn terms(&self, tenant: &TenantKey, labels: &dyn Fn(&TenantKey) -> Labels) -> Terms {
+    /// What everybody in a task does from now on.
+    fn measure(&mut self, snapshot: &Snapshot, now: Mono) {
+        for row in snapshot.tasks.iter().filter(|row| row.task_id.is_some()) {
+            let doing = self.doing(row, now);
+            self.meters.note(&row.tenant, doing, now);
+        }
+    }
+
+    /// Only of those who are watched is it known that they have stopped computing, and begun again.
+    fn doing(&self, row: &TaskRow, now: Mono) -> Doing {
+        if self.keeper.view(&row.tenant, now).is_some_and(|view| view.held_since.is_some()) {
+            return Doing::Held;
+        }
+        let is_watched = self.activities.processes_of(&row.tenant).is_subset(&self.watched);
+        match self.activities.activity_of(&row.tenant) {
+            Some(Activity::Loading | Activity::AtAllocation { .. }) => Doing::Nothing,
+            Some(Activity::Computing { .. }) if is_watched => Doing::Computing,
+            Some(Activity::Quiet { .. } | Activity::AtLaunch { .. }) if is_watched => Doing::Nothing,
+            _ => row.gpu_core_pct.map_or(Doing::Unknown, Doing::Share),
+        }
+    }
+
+    /// What can and may be done to a tenant.
+    fn offered(&self, tenant: &TenantKey) -> BTreeSet<Means> {
         let place = self.places.get(tenant).cloned().unwrap_or_default();
-        terms(labels(tenant).as_ref(), self.ground.offered(&place))
+        let offered = self.ground.offered(&place);
+        let may = |means: &&Means| self.rules.hold.means.contains(means) && !self.room.is_refused(tenant, **means);
+        offered.iter().filter(may).copied().collect()
     }
 }
 

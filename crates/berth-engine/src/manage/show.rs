@@ -2,19 +2,21 @@
 
 use berth_model::hold::{By, HoldChange, HoldView, Stage};
 use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow};
-use berth_model::{Anchor, Change, Mono, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_model::{Anchor, Change, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_policy::{Activity, Waiting};
+use jiff::Timestamp;
 
 use super::Manager;
+use super::rehearsal::{Rehearsal, Rehearsed, Would};
 use super::view::means_of;
 
 impl Manager {
     /// Fills in what berth does to whom.
     pub fn show(&self, snapshot: &mut Snapshot, now: &Anchor) {
         for row in &mut snapshot.tasks {
-            let view = self.keeper.view(&row.tenant, now.mono);
-            row.held_seconds = Some(view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()));
-            row.hold = view.and_then(|view| self.hold_row(&row.tenant, &view, now));
+            let held = self.keeper.view(&row.tenant, now.mono).map_or(0.0, |view| view.held.as_secs_f64());
+            row.held_seconds = Some(held);
+            row.hold = self.hold_row(&row.tenant, now);
             row.state = self.state(row);
         }
         snapshot.management = Some(self.management(now));
@@ -30,6 +32,17 @@ impl Manager {
             }
             HoldChange::HoldFailed { tenant, message, at, .. } => {
                 Change::HoldFailed { name: self.name(&tenant), tenant, message, at }
+            }
+        }
+    }
+
+    pub fn rehearsed(&self, change: Rehearsed) -> Change {
+        match change {
+            Rehearsed::Held { tenant, means, reason, at } => {
+                Change::TenantWouldBeHeld { name: self.name(&tenant), tenant, means, reason, at }
+            }
+            Rehearsed::Released { tenant, reason, at } => {
+                Change::TenantWouldBeReleased { name: self.name(&tenant), tenant, reason, at }
             }
         }
     }
@@ -60,32 +73,41 @@ impl Manager {
             since: now.wall_at(waiting.since),
             expected_at: waiting.expected_at.map(|at| now.wall_at(at)),
         });
-        Management { policy: self.policy_name, queue: queue.collect(), holds: self.history.counters() }
+        Management {
+            policy: self.policy_name,
+            dry_run: self.rehearsal.is_some(),
+            queue: queue.collect(),
+            holds: self.annals.counters(),
+            would_be_holds: self.rehearsal.as_ref().map(Rehearsal::counters).unwrap_or_default(),
+        }
     }
 
-    pub(super) fn hold_row(&self, tenant: &TenantKey, view: &HoldView, now: &Anchor) -> Option<HoldRow> {
-        let stage = match (view.stage, uid(view.by)) {
-            (Stage::Free, None) => return None,
-            (Stage::Free, Some(_)) => HoldStage::Exempt,
-            (Stage::Armed, _) => HoldStage::Gated,
-            (Stage::Held, _) => HoldStage::Held,
-            (Stage::Moving, _) => HoldStage::Moving,
-        };
+    /// What is done to a tenant; else what would be in a dry run; else by which rule it never is.
+    pub(super) fn hold_row(&self, tenant: &TenantKey, now: &Anchor) -> Option<HoldRow> {
+        let view = self.keeper.view(tenant, now.mono);
+        let done = view.and_then(|view| done(&view, now));
+        let would = || Some(would(self.rehearsal.as_ref()?.of(tenant)?, now));
+        let row = done.or_else(would).or_else(|| self.exempt(tenant, now))?;
+        Some(self.in_line(tenant, row, now))
+    }
+
+    fn exempt(&self, tenant: &TenantKey, now: &Anchor) -> Option<HoldRow> {
+        let reason = self.terms.get(tenant)?.exempt.clone()?;
+        let since = now.wall_at(self.activities.came(tenant).unwrap_or(now.mono));
+        Some(HoldRow { reason, ..bare(HoldStage::Exempt, since) })
+    }
+
+    /// The row with its place in line.
+    fn in_line(&self, tenant: &TenantKey, row: HoldRow, now: &Anchor) -> HoldRow {
         let line = self.line(tenant);
-        let place = line.iter().position(|waiting| waiting.tenant == *tenant);
-        let waiting = place.and_then(|place| line.get(place));
-        Some(HoldRow {
-            stage,
-            means: means_of(view.want),
-            by_uid: uid(view.by),
-            reason: view.reason.clone(),
-            since: now.wall_at(view.held_since.unwrap_or(view.since)),
-            held_seconds: view.held.as_secs_f64(),
-            place: place.and_then(|place| u32::try_from(place + 1).ok()),
-            places: place.and_then(|_| u32::try_from(line.len()).ok()),
-            behind: waiting.and_then(|waiting| waiting.behind.as_ref()).map(|behind| self.name(behind)),
-            expected_at: waiting.and_then(|waiting| waiting.expected_at).map(|at: Mono| now.wall_at(at)),
-        })
+        let Some(place) = line.iter().position(|waiting| waiting.tenant == *tenant) else { return row };
+        HoldRow {
+            place: u32::try_from(place + 1).ok(),
+            places: u32::try_from(line.len()).ok(),
+            behind: line[place].behind.as_ref().map(|behind| self.name(behind)),
+            expected_at: line[place].expected_at.map(|at| now.wall_at(at)),
+            ..row
+        }
     }
 
     /// Those in line for a GPU the tenant is on, itself among them.
@@ -99,6 +121,48 @@ impl Manager {
 
     pub(super) fn name(&self, tenant: &TenantKey) -> String {
         self.names.get(tenant).cloned().unwrap_or_else(|| tenant.to_string())
+    }
+}
+
+/// `None` for one that is free and left to the policy.
+fn done(view: &HoldView, now: &Anchor) -> Option<HoldRow> {
+    let stage = match (view.stage, uid(view.by)) {
+        (Stage::Free, None) => return None,
+        (Stage::Free, Some(_)) => HoldStage::Exempt,
+        (Stage::Armed, _) => HoldStage::Gated,
+        (Stage::Held, _) => HoldStage::Held,
+        (Stage::Moving, _) => HoldStage::Moving,
+    };
+    let since = now.wall_at(view.held_since.unwrap_or(view.since));
+    Some(HoldRow {
+        means: means_of(view.want),
+        by_uid: uid(view.by),
+        reason: view.reason.clone(),
+        held_seconds: view.held.as_secs_f64(),
+        ..bare(stage, since)
+    })
+}
+
+fn would(would: &Would, now: &Anchor) -> HoldRow {
+    let (stage, since) = match would.held_since {
+        Some(since) => (HoldStage::WouldHold, since),
+        None => (HoldStage::WouldGate, would.since),
+    };
+    HoldRow { means: Some(would.means), reason: would.reason.clone(), ..bare(stage, now.wall_at(since)) }
+}
+
+fn bare(stage: HoldStage, since: Timestamp) -> HoldRow {
+    HoldRow {
+        stage,
+        means: None,
+        by_uid: None,
+        reason: String::new(),
+        since,
+        held_seconds: 0.0,
+        place: None,
+        places: None,
+        behind: None,
+        expected_at: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The manager with a real keeper, journal and policy, and hands that only write down what they are asked to do.
 
 mod asks;
+mod rules;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
@@ -9,11 +10,9 @@ use std::time::Duration;
 use berth_host::hands::{Hands, Subject};
 use berth_model::hold::{Grip, Step};
 use berth_model::{
-    Bytes, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor, ProcessFacts,
-    ProcessKind, Sample, settings,
+    Bytes, Change, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor, ProcessFacts,
+    ProcessKind, Sample, TaskRow, settings,
 };
-use berth_policy::fifo::Fifo;
-use berth_policy::settings::FifoSettings;
 use berth_store::{Kept, Role};
 use jiff::Timestamp;
 
@@ -40,7 +39,15 @@ impl Hands for NotingHands {
 }
 
 /// Everybody has a cgroup and can be gated.
-struct OpenGround;
+struct OpenGround(Arc<Meter>);
+
+/// The pool of the one GPU, by decree.
+#[derive(Debug, Default)]
+struct Meter {
+    taken: Mutex<Bytes>,
+    ceiling: Mutex<Option<Bytes>>,
+    limited: Mutex<BTreeMap<ProcKey, GpuIndex>>,
+}
 
 impl Ground for OpenGround {
     fn place(&self, _: &BTreeSet<ProcKey>) -> Place {
@@ -48,10 +55,26 @@ impl Ground for OpenGround {
     }
 
     fn offered(&self, _: &Place) -> BTreeSet<Means> {
-        BTreeSet::from([Means::Gate, Means::Freeze])
+        BTreeSet::from([Means::Gate, Means::Freeze, Means::Park])
     }
 
     fn watch_drains(&self, _: ProcKey, _: bool) {}
+
+    fn limit(&self, process: ProcKey, pool: Option<GpuIndex>) {
+        let mut limited = self.0.limited.lock().unwrap();
+        match pool {
+            Some(gpu) => limited.insert(process, gpu),
+            None => limited.remove(&process),
+        };
+    }
+
+    fn taken(&self, _: GpuIndex) -> Bytes {
+        *self.0.taken.lock().unwrap()
+    }
+
+    fn allow(&self, _: GpuIndex, ceiling: Bytes) {
+        *self.0.ceiling.lock().unwrap() = Some(ceiling);
+    }
 
     fn verified(&self, kept: &Kept) -> Grip {
         kept.entry.grip.clone()
@@ -62,8 +85,11 @@ struct Host {
     manager: Manager,
     monitor: Monitor,
     hands: Arc<NotingHands>,
+    meter: Arc<Meter>,
     event_rx: Receiver<Event>,
     now: u64,
+    labels: BTreeMap<TenantKey, BTreeMap<String, String>>,
+    changes: Vec<Change>,
     _dir: tempfile::TempDir,
 }
 
@@ -73,24 +99,27 @@ impl Host {
     }
 
     fn under(policy: PolicyName) -> Self {
+        Self::ruled(Rules { hold: settings::Hold { policy, ..Default::default() }, ..Default::default() })
+    }
+
+    fn ruled(rules: Rules) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(&dir.path().join("holds"), Role::Daemon, Duration::ZERO, "/proc".as_ref());
         let (journal, found) = journal.unwrap();
         let (event_tx, event_rx) = mpsc::channel();
         let hands = Arc::new(NotingHands::default());
-        let fifo =
-            |name| (name == PolicyName::Fifo).then(|| Box::new(Fifo::new(FifoSettings::default())) as Box<dyn Policy>);
+        let meter = Arc::new(Meter::default());
         let parts = Parts {
-            policy,
-            policies: Box::new(fifo),
+            rules,
             hands: hands.clone(),
             journal,
-            ground: Box::new(OpenGround),
+            ground: Box::new(OpenGround(meter.clone())),
             event_tx,
+            annals: Annals::default(),
         };
         let manager = Manager::new(parts, found, Mono(0));
         let monitor = Monitor::new(settings::Monitor::default());
-        let mut host = Host { manager, monitor, hands, event_rx, now: 1_000 * MS, _dir: dir };
+        let mut host = Host { manager, monitor, hands, meter, event_rx, now: 1_000 * MS, labels: BTreeMap::new(), changes: Vec::new(), _dir: dir };
         let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());
         let gpu = GpuInfo { index: GPU, uuid, name, memory_total: Some(Bytes(24 << 30)), mig: None };
         host.tell(Event::Gpus(vec![gpu]));
@@ -107,7 +136,10 @@ impl Host {
         loop {
             let now = Anchor { mono: Mono(self.now), wall: Timestamp::from_second(1_000).unwrap() };
             let snapshot = self.monitor.snapshot(&now);
-            self.manager.turn(&snapshot, &|_| None, &now);
+            let outcome = self.manager.turn(&snapshot, &|tenant| self.labels.get(tenant).cloned(), &now);
+            let Self { manager, changes, .. } = self;
+            changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
+            changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
             match self.event_rx.recv_timeout(Duration::from_millis(200)) {
                 Ok(event) => self.tell(event),
                 Err(_) => return,

@@ -7,13 +7,16 @@ use berth_model::{Bytes, GpuIndex, Mono, Snapshot, TaskRow, TenantKey};
 use berth_policy::{Activity, Gpu, Stand, Tenant, View};
 
 use super::activity::Activities;
-use super::terms::Terms;
+use super::annals::Annals;
+use super::past::past;
+use super::terms::{Terms, join_projects};
 
 pub(super) fn view(
     snapshot: &Snapshot,
     activities: &Activities,
     keeper: &Keeper,
-    terms_of: impl Fn(&TenantKey) -> Terms,
+    terms: &BTreeMap<TenantKey, Terms>,
+    annals: &Annals,
     now: Mono,
 ) -> View {
     let gpus: Vec<Gpu> = snapshot
@@ -34,7 +37,8 @@ pub(super) fn view(
     }
     let tenants = rows.into_iter().filter_map(|(key, rows)| {
         let first = rows.first()?;
-        let terms = terms_of(key);
+        let terms = terms.get(key).cloned().unwrap_or_default();
+        let before = annals.before(first);
         Some(Tenant {
             key: key.clone(),
             name: first.container_name.clone(),
@@ -44,14 +48,16 @@ pub(super) fn view(
             arrived: activities.came(key).unwrap_or(now),
             activity: activities.activity_of(key).unwrap_or(Activity::Unseen),
             memory: rows.iter().filter_map(|row| row.gpu_memory_bytes).reduce(|a, b| Bytes(a.0 + b.0)),
-            needs: terms.needs,
+            needs: terms.needs.or_else(|| before?.peak_memory_bytes),
             core: rows.iter().filter_map(|row| row.gpu_core_pct).max(),
             stand: keeper.view(key, now).map_or(Stand::Free, |hold| stand(&hold)),
             means: terms.means,
-            past: None,
+            past: before.as_ref().and_then(past),
         })
     });
-    View { tenants: tenants.collect(), gpus }
+    let mut tenants: Vec<Tenant> = tenants.collect();
+    join_projects(&mut tenants, terms);
+    View { tenants, gpus }
 }
 
 /// Before the driver lists it, a newcomer can only be on the one GPU there is.

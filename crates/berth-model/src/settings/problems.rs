@@ -112,6 +112,9 @@ impl Settings {
         let others = [
             ("nvml.library", &self.nvml.library),
             ("processes.proc_root", &self.processes.proc_root),
+            ("hold.journal", &self.hold.journal),
+            ("hold.cgroup_root", &self.hold.cgroup_root),
+            ("hold.driver", &self.hold.driver),
             ("table.path", &self.table.path),
             ("history.dir", &self.history.dir),
         ];

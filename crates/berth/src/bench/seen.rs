@@ -89,6 +89,8 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         Change::TaskEnded { tenant, at, .. } => (tenant, What::TaskEnded, at),
         Change::TenantHeld { .. }
         | Change::TenantReleased { .. }
+        | Change::TenantWouldBeHeld { .. }
+        | Change::TenantWouldBeReleased { .. }
         | Change::HoldFailed { .. }
         | Change::GpuLost { .. }
         | Change::GpuBack { .. }

@@ -1,9 +1,11 @@
 //! `berth explain`: why a tenant runs or waits, and what was done to it before.
 
+mod left;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
-use berth_model::control::Explanation;
+use berth_model::control::{Explanation, PastHold};
 use berth_model::fields::elapsed;
 use berth_model::hold::Means;
 use jiff::Timestamp;
@@ -20,8 +22,8 @@ Examples:
   berth explain trainer
   berth explain /team-a/job --json | jq .hold.behind
 
-Anybody who may ask the daemon may ask about anybody. The last holds are those since the daemon
-started; a few are kept for each tenant.
+Anybody who may ask the daemon may ask about anybody, also about one who has left: what happened to
+it is told as far as it is written down (`berth history` tells more).
 ";
 
 /// Say why a tenant runs or waits, and what was done to it before
@@ -39,11 +41,16 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
-    let told = ask(&settings, |client| async move { client.explain(&args.tenant).await })??;
-    if args.json {
-        Stdout::json(&told)?;
-    } else {
-        Stdout::text(&text(&told, Timestamp::now(), &TimeZone::system()))?;
+    let (now, zone) = (Timestamp::now(), TimeZone::system());
+    match ask(&settings, |client| async move { client.explain(&args.tenant).await })? {
+        Ok(told) if args.json => Stdout::json(&told)?,
+        Ok(told) => Stdout::text(&text(&told, now, &zone))?,
+        Err(error) if error.is_nobody() => match left::find(&settings, &args.tenant)? {
+            Some(left) if args.json => Stdout::json(&left)?,
+            Some(left) => Stdout::text(&left.text(now, &zone))?,
+            None => return Err(error.into()),
+        },
+        Err(error) => return Err(error.into()),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -52,14 +59,19 @@ fn text(told: &Explanation, now: Timestamp, zone: &TimeZone) -> String {
     let mut lines = vec![format!("{}: {}", told.name, words::hold::sentence(told, now))];
     lines.push(String::new());
     lines.extend(facts(told).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
-    let mut text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
-    if told.history.is_empty() {
-        return text + "\nNot held since the daemon started.\n";
+    let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
+    text + &past(&told.history, now, zone)
+}
+
+/// Holds of the past, newest first, below what is told of the present.
+fn past(holds: &[PastHold], now: Timestamp, zone: &TimeZone) -> String {
+    if holds.is_empty() {
+        return "\nNo hold of it is remembered.\n".to_owned();
     }
-    let rows = told.history.iter().map(|past| words::hold::past(past, table::time(past.at, zone), now)).collect();
+    let rows = holds.iter().map(|past| words::hold::past(past, table::time(past.at, zone), now)).collect();
     let numeric = [false, true, false, false, false];
-    text += "\nLast holds since the daemon started, newest first\n";
-    text + &table::render(Columns::new(&words::hold::PAST_HEADINGS, &numeric, rows))
+    let table = table::render(Columns::new(&words::hold::PAST_HEADINGS, &numeric, rows));
+    format!("\nLast holds, newest first\n{table}")
 }
 
 fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
@@ -75,14 +87,14 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
         ("owner", told.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("on", format!("{}, {}{on}{held}", list(gpus), told.state.as_str())),
         ("beside", list(told.computing_there.clone())),
-        ("policy", told.policy.as_str().to_owned()),
+        ("policy", words::hold::policy(told.policy, told.dry_run)),
         ("means", list(told.means.iter().map(|means: &Means| means.as_str().to_owned()).collect())),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_model::control::{PastHold, PastRelease, PastWhat, StandsAt};
+    use berth_model::control::{PastRelease, PastWhat, StandsAt};
 
     use super::*;
     use crate::testing::{at, explained, waiting};

@@ -8,34 +8,41 @@ use berth_model::control::PolicyView;
 use berth_model::settings::PolicyName;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use toml::Table;
 
 use crate::asking::{EXIT_CODES, ask};
 use crate::cli::Global;
 use crate::out::Stdout;
-use crate::{logging, settings};
+use crate::{logging, settings, words};
 
 const EXAMPLES: &str = "\
 Examples:
   berth policy show
   berth policy set fifo
+  berth policy set fifo --dry-run
 ";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
   berth policy show
   berth policy show --json | jq -r .policy
+
+Also tells the numbers it decides by; the configuration file sets them (`berth config default`).
 ";
 
 const SET_EXAMPLES: &str = "\
 Examples:
   berth policy set off                  release everybody whom the policy holds
   berth policy set fifo
+  berth policy set fifo --dry-run       what it holds is released; it only says what it would do
+  berth policy set fifo --dry-run=false
 
 off: nobody but persons hold. fifo: tenants that would contend compute one after the other.
 paper: newcomers are paused at first sight, as published.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
-the daemon may do this. It counts until the daemon is restarted: hold.policy sets it for good.
+the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
+it for good.
 ";
 
 /// Show who decides about holds, or let another policy decide
@@ -68,6 +75,9 @@ struct SetArgs {
     /// Which
     #[arg(value_name = "POLICY", value_parser = policies())]
     policy: PolicyName,
+    /// Decide and tell, but do nothing [default: as it is]
+    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    dry_run: Option<bool>,
     /// JSON instead of words
     #[arg(long)]
     json: bool,
@@ -84,18 +94,50 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     let (view, json): (PolicyView, bool) = match &args.command {
         Command::Show(args) => (ask(&settings, |client| async move { client.get(paths::POLICY).await })??, args.json),
-        Command::Set(SetArgs { policy, json }) => {
-            let request = PolicyRequest { policy: *policy };
+        Command::Set(SetArgs { policy, dry_run, json }) => {
+            let request = PolicyRequest { policy: *policy, dry_run: *dry_run };
             let set = ask(&settings, |client| async move { client.post(paths::POLICY, &request).await })??;
             (set, *json)
         }
     };
     match (json, &args.command) {
         (true, _) => Stdout::json(&view)?,
-        (false, Command::Show(_)) => Stdout::line(view.policy.as_str())?,
+        (false, Command::Show(_)) => Stdout::text(&text(&view)?)?,
         (false, Command::Set(_)) => {
-            Stdout::line(&format!("{} decides now, until the daemon is restarted", view.policy.as_str()))?;
+            let (policy, until) = (words::hold::policy(view.policy, view.dry_run), "until the daemon is restarted");
+            Stdout::line(&format!("{policy} decides now, {until}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who decides, and by which numbers, named and written as in the configuration file.
+fn text(view: &PolicyView) -> Result<String> {
+    let numbers = match view.policy {
+        PolicyName::Off => Table::new(),
+        PolicyName::Fifo => Table::try_from(&view.fifo)?,
+        PolicyName::Paper => Table::try_from(&view.paper)?,
+    };
+    let line = |(key, value): (&String, &toml::Value)| format!("  {}.{key} = {value}\n", view.policy.as_str());
+    Ok(words::hold::policy(view.policy, view.dry_run) + "\n" + &numbers.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::settings::{FifoSettings, PaperSettings};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_shown_with_the_numbers_it_decides_by_and_no_others() {
+        let view = |policy, dry_run| {
+            let (fifo, paper) = (FifoSettings::default(), PaperSettings::default());
+            text(&PolicyView { policy, dry_run, fifo, paper }).unwrap()
+        };
+        let fifo = view(PolicyName::Fifo, true);
+        assert!(fifo.starts_with("fifo (dry run: it only says what it would do)\n"), "{fifo}");
+        assert!(fifo.contains("  fifo.quantum = \"10s\"\n") && fifo.contains("  fifo.light_use = 25\n"), "{fifo}");
+        assert!(!fifo.contains("paper."), "{fifo}");
+        assert_eq!(view(PolicyName::Off, false), "off\n");
+    }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::out::Stdout;
 use crate::table::{self, Style};
-use crate::{engine, live, logging, settings};
+use crate::{engine, live, logging, settings, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,8 @@ With --json: an array with one object per tenant and GPU. With --all: an object 
 `tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
 Unknown is null.
 HOLD is shown while anybody is held: held and how long in this task, its place in line (#2 of 3),
-gated (runs until its next launch), or exempt (a person released it). `berth explain` tells why.
+gated (runs until its next launch), or exempt (a person released it, or a rule says so). `dry` is
+before what a dry run would do. Below it, who waits for whom. `berth explain` tells why.
 GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
 Without a daemon berth looks once itself, and says so.
 
@@ -118,6 +119,11 @@ fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
         return shown.print_json(args);
     }
     let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc, wide: args.wide });
+    // The line is the host's, not one GPU's.
+    let management = snapshot.management.as_ref().filter(|_| args.gpu.is_none());
+    if let Some((title, lines)) = management.and_then(|all| words::hold::queue(all, snapshot.taken_at)) {
+        text += &format!("\n{title}\n{}", lines.into_iter().map(|line| line + "\n").collect::<String>());
+    }
     if args.all {
         text += &format!("\nEnded\n{}", table::of_ended(shown.ended, &TimeZone::system()));
     }

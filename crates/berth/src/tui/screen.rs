@@ -1,7 +1,7 @@
 //! Everything on the screen as finished text and numbers: drawing it needs no thought.
 
 use berth_model::fields::elapsed;
-use berth_model::snapshot::{HoldStage, QueueRow};
+use berth_model::snapshot::HoldStage;
 use berth_model::{Bytes, GpuView, Snapshot, SourceStatus, TaskRow, TaskState};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -188,20 +188,8 @@ fn memory_gauge(used: Option<Bytes>, total: Option<Bytes>, histories: Option<&Hi
 }
 
 fn queue(snapshot: &Snapshot) -> Option<QueuePanel> {
-    let management = snapshot.management.as_ref().filter(|management| !management.queue.is_empty())?;
-    let now = snapshot.taken_at;
-    let line = |(index, waiting): (usize, &QueueRow)| {
-        let since = words::hold::seconds(now.duration_since(waiting.since).as_secs_f64());
-        let behind = waiting.behind.as_ref().map_or_else(String::new, |behind| format!(" for {behind}"));
-        let expected = waiting.expected_at.map(|at| format!(", {}", words::hold::expected(at, now)));
-        let expected = expected.unwrap_or_default();
-        printable(&format!("{}. {} waits{behind}, {since} so far{expected}", index + 1, waiting.name))
-    };
-    let waiting = management.queue.len();
-    Some(QueuePanel {
-        title: format!("Queue ({waiting}, policy {})", management.policy.as_str()),
-        lines: management.queue.iter().enumerate().map(line).collect(),
-    })
+    let (title, lines) = words::hold::queue(snapshot.management.as_ref()?, snapshot.taken_at)?;
+    Some(QueuePanel { title, lines })
 }
 
 fn table(app: &App, width: usize) -> TablePanel {

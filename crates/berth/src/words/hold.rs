@@ -2,9 +2,12 @@
 
 use berth_model::control::{Explanation, PastHold, PastWhat, Standing, StandsAt};
 use berth_model::fields::elapsed;
+use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
-use berth_model::snapshot::{HoldRow, HoldStage};
+use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow};
 use jiff::Timestamp;
+
+use crate::columns::printable;
 
 /// Why a tenant runs or does not, in one sentence without its name. `now` is when that was so.
 pub fn sentence(told: &Explanation, now: Timestamp) -> String {
@@ -39,6 +42,10 @@ pub fn held(hold: &HoldRow, stands_at: Option<StandsAt>, now: Timestamp) -> Stri
     let since = seconds(now.duration_since(hold.since).as_secs_f64());
     let means = hold.means.map(|means| means.as_str());
     match (hold.stage, hold.by_uid) {
+        (HoldStage::Held, None) if hold.means == Some(Means::Park) => {
+            let memory = "its GPU memory is kept in host memory";
+            format!("parked for {since}, {memory}: {}{}", hold.reason, in_line(hold, now))
+        }
         (HoldStage::Held, None) => {
             let wait = match stands_at {
                 Some(call) => format!("waiting {since} at {}", at_call(call)),
@@ -57,9 +64,16 @@ pub fn held(hold: &HoldRow, stands_at: Option<StandsAt>, now: Timestamp) -> Stri
             Some(means) => format!("about to be held by {means}: {}", hold.reason),
             None => format!("about to be released: {}", hold.reason),
         },
-        (HoldStage::Exempt, uid) => {
-            let who = uid.map_or_else(|| "somebody".to_owned(), user);
-            format!("runs by the word of {who}: policies leave it alone until its task ends ({})", hold.reason)
+        (HoldStage::Exempt, Some(uid)) => {
+            format!("runs by the word of {}: policies leave it alone until its task ends ({})", user(uid), hold.reason)
+        }
+        (HoldStage::Exempt, None) => format!("runs, and policies leave it alone: {}", hold.reason),
+        (HoldStage::WouldHold, _) => {
+            let means = means.unwrap_or("hold");
+            format!("runs, and would wait for {since} by now ({means}; dry run): {}{}", hold.reason, in_line(hold, now))
+        }
+        (HoldStage::WouldGate, _) => {
+            format!("runs, and would be stopped at its next launch (dry run): {}{}", hold.reason, in_line(hold, now))
         }
     }
 }
@@ -73,6 +87,20 @@ fn in_line(hold: &HoldRow, now: Timestamp) -> String {
     };
     let expected = hold.expected_at.map(|at| format!(", {}", expected(at, now))).unwrap_or_default();
     place + &expected
+}
+
+/// Who waits for whom: a heading, and a line for each in order. `None` while nobody waits.
+pub fn queue(management: &Management, now: Timestamp) -> Option<(String, Vec<String>)> {
+    let line = |(index, waiting): (usize, &QueueRow)| {
+        let since = seconds(now.duration_since(waiting.since).as_secs_f64());
+        let behind = waiting.behind.as_ref().map_or_else(String::new, |behind| format!(" for {behind}"));
+        let expected = waiting.expected_at.map_or_else(String::new, |at| format!(", {}", expected(at, now)));
+        printable(&format!("{}. {} waits{behind}, {since} so far{expected}", index + 1, waiting.name))
+    };
+    let lines: Vec<String> = management.queue.iter().enumerate().map(line).collect();
+    let dry = if management.dry_run { ", dry run: all of them run" } else { "" };
+    let title = format!("Queue ({}, policy {}{dry})", lines.len(), management.policy.as_str());
+    (!lines.is_empty()).then_some((title, lines))
 }
 
 /// `expected in about 20 s`.
@@ -131,6 +159,12 @@ pub fn past(past: &PastHold, at: String, now: Timestamp) -> Vec<String> {
     }
 }
 
+/// `fifo`; in a dry run that it is one.
+pub fn policy(policy: PolicyName, dry_run: bool) -> String {
+    let dry = if dry_run && policy != PolicyName::Off { " (dry run: it only says what it would do)" } else { "" };
+    format!("{}{dry}", policy.as_str())
+}
+
 pub fn user(uid: u32) -> String {
     if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
 }
@@ -163,7 +197,6 @@ fn ordinal(place: u32) -> String {
 mod tests {
     use berth_model::Bytes;
     use berth_model::control::PastRelease;
-    use berth_model::hold::Means;
 
     use super::*;
     use crate::testing::{at, explained, waiting};
@@ -204,6 +237,28 @@ mod tests {
         let exempt =
             HoldRow { stage: HoldStage::Exempt, by_uid: Some(0), reason: "root released it".into(), ..waiting() };
         assert!(held(&exempt, None, at(0)).starts_with("runs by the word of root: policies leave it alone"));
+    }
+
+    #[test]
+    fn a_rule_that_exempts_is_named_and_a_parked_tenant_is_told_where_its_memory_is() {
+        let reason = "`hold.never_names` lists `db-*`".to_owned();
+        let exempt = HoldRow { stage: HoldStage::Exempt, reason, ..waiting() };
+        assert_eq!(held(&exempt, None, at(0)), "runs, and policies leave it alone: `hold.never_names` lists `db-*`");
+        let parked = HoldRow { means: Some(Means::Park), reason: "it makes room for `b` on GPU 0".into(), ..waiting() };
+        let told = held(&parked, None, at(0));
+        assert!(told.starts_with("parked for 14 s, its GPU memory is kept in host memory: it makes room"), "{told}");
+    }
+
+    #[test]
+    fn what_a_dry_run_would_do_is_never_told_as_done() {
+        let would = HoldRow { stage: HoldStage::WouldHold, ..waiting() };
+        assert_eq!(
+            held(&would, None, at(0)),
+            "runs, and would wait for 14 s by now (gate; dry run): `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s"
+        );
+        let would = HoldRow { stage: HoldStage::WouldGate, place: None, expected_at: None, ..waiting() };
+        let told = held(&would, None, at(0));
+        assert_eq!(told, "runs, and would be stopped at its next launch (dry run): `train-7` computes on GPU 0");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use berth_model::snapshot::HoldStage;
 
 use super::*;
 
-fn root() -> Caller {
+pub(super) fn root() -> Caller {
     Caller { uid: 0, user: Some("root".into()), is_admin: true }
 }
 
@@ -39,7 +39,7 @@ impl Host {
         host
     }
 
-    fn asks(&mut self, caller: Caller, what: What) -> Result<Answer, Refusal> {
+    pub(super) fn asks(&mut self, caller: Caller, what: What) -> Result<Answer, Refusal> {
         let (tx, rx) = channel();
         self.manager.ask(Ask { caller, what }, Box::new(move |answer| tx.send(answer).unwrap()));
         self.settle();
@@ -53,7 +53,7 @@ impl Host {
         }
     }
 
-    fn explained(&mut self, selector: &str) -> Explanation {
+    pub(super) fn explained(&mut self, selector: &str) -> Explanation {
         match self.asks(user(99), What::Explain { tenant: selector.into() }) {
             Ok(Answer::Explained(explanation)) => *explanation,
             other => panic!("{other:?}"),
@@ -107,7 +107,7 @@ fn only_admins_switch_the_policy_and_off_releases_what_it_held() {
     host.stands(user(2), hold("t2"));
     assert!(host.manager.keeper.note(&tenant(3)).is_some(), "the policy holds the third");
 
-    let off = What::SetPolicy { policy: PolicyName::Off };
+    let off = What::SetPolicy { policy: PolicyName::Off, dry_run: None };
     assert_eq!(host.asks(user(1), off.clone()).unwrap_err(), Refusal::AdminsOnly);
     assert!(host.manager.keeper.note(&tenant(3)).is_some());
     host.asks(root(), off).unwrap();
@@ -152,9 +152,9 @@ fn a_hold_that_fails_is_told_with_what_went_wrong() {
 #[test]
 fn means_that_are_not_there_are_refused_with_those_that_are() {
     let mut host = Host::with_two(PolicyName::Off);
-    let park = What::Hold { tenant: "t1".into(), means: Some(Means::Park), reason: None };
-    let told = host.asks(root(), park).unwrap_err().to_string();
-    assert_eq!(told, "`/t1` cannot be held by park; what can be done to it here: freeze, gate");
+    let lock = What::Hold { tenant: "t1".into(), means: Some(Means::Lock), reason: None };
+    let told = host.asks(root(), lock).unwrap_err().to_string();
+    assert_eq!(told, "`/t1` cannot be held by lock; what can be done to it here: freeze, gate, park");
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! What the settings say about holding: who decides, by which numbers, and what may be done.
+
+use berth_model::Settings;
+use berth_model::settings::{FifoSettings, Hold, PaperSettings, PolicyName};
+use berth_policy::Policy;
+use berth_policy::fifo::Fifo;
+use berth_policy::paper::Paper;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Rules {
+    pub hold: Hold,
+    pub fifo: FifoSettings,
+    pub paper: PaperSettings,
+}
+
+impl Rules {
+    pub fn of(settings: &Settings) -> Self {
+        Self { hold: settings.hold.clone(), fifo: settings.fifo.clone(), paper: settings.paper.clone() }
+    }
+
+    /// One that knows nothing yet; `None` for the one that holds nobody.
+    pub fn policy(&self, name: PolicyName) -> Option<Box<dyn Policy>> {
+        match name {
+            PolicyName::Off => None,
+            PolicyName::Fifo => Some(Box::new(Fifo::new(self.fifo.clone()))),
+            PolicyName::Paper => Some(Box::new(Paper::new(self.paper.clone()))),
+        }
+    }
+}
