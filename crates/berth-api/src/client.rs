@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use berth_model::control::Explanation;
+use berth_model::history::{Query, Told};
 
 use crate::error::ErrorBody;
 pub use crate::events::Lagged;
@@ -107,6 +108,14 @@ impl Client {
     /// Why a tenant runs or does not. `tenant` is what a person calls it.
     pub async fn explain(&self, tenant: &str) -> Result<Explanation, ClientError> {
         self.get(&format!("{}?tenant={}", paths::EXPLAIN, percent_encoded(tenant))).await
+    }
+
+    /// What is remembered.
+    pub async fn history(&self, query: &Query) -> Result<Told, ClientError> {
+        let tenant = query.whom.iter().map(|whom| format!("&tenant={}", percent_encoded(whom)));
+        let since = query.since.iter().map(|since| format!("&since={}", percent_encoded(&since.to_string())));
+        let further: String = tenant.chain(since).collect();
+        self.get(&format!("{}?limit={}{further}", paths::HISTORY, query.limit)).await
     }
 
     /// For answers that are no JSON: the metrics page.

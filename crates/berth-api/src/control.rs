@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::extract::FromRef;
 use berth_model::control::{Answer, Ask, Caller, Reply, What};
+use berth_model::history::{Query, Told};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
@@ -22,6 +23,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// Who decides about holds. Asking does not block; a reply that is dropped means that nobody decides any more.
 pub trait Control: Send + Sync {
     fn ask(&self, ask: Ask, reply: Reply);
+
+    /// What is remembered, from files: called where blocking is no harm. `Err`: why it cannot be told.
+    fn history(&self, query: &Query) -> Result<Told, String>;
 }
 
 /// What answers are made of.
@@ -29,6 +33,8 @@ pub trait Control: Send + Sync {
 pub(crate) struct Served {
     pub feed: Arc<Feed>,
     pub control: Arc<dyn Control>,
+    /// Held by whoever reads the history: one at a time.
+    pub reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FromRef<Served> for Arc<Feed> {

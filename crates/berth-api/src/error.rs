@@ -17,7 +17,7 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
     /// Stable: `not_found`, `method_not_allowed`, `bad_request`, `not_ready`, `stalled`, `stopping`,
-    /// `too_many_connections`, `internal`; and those of [`Refusal::code`].
+    /// `too_many_connections`, `no_history`, `internal`; and those of [`Refusal::code`].
     pub code: String,
     pub message: String,
 }
@@ -44,6 +44,8 @@ pub(crate) enum ApiError {
     Stalled { age: Duration },
     #[error("{most} clients are connected, and no more are answered at a time: end some, or try again")]
     Full { most: usize },
+    #[error("the history cannot be read: {reason}")]
+    NoHistory { reason: String },
     #[error("writing the metrics page: {0}")]
     Metrics(#[from] std::fmt::Error),
 }
@@ -61,6 +63,7 @@ impl ApiError {
             ApiError::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not_ready"),
             ApiError::Stalled { .. } => (StatusCode::SERVICE_UNAVAILABLE, "stalled"),
             ApiError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_connections"),
+            ApiError::NoHistory { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_history"),
             ApiError::Metrics(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         }
     }

@@ -24,6 +24,7 @@ use crate::usage::Usage;
 pub use control::{HoldRequest, Holds, PolicyRequest, ReleaseRequest};
 
 mod control;
+mod history;
 
 const OPENAPI: &str = include_str!("../openapi.json");
 
@@ -43,6 +44,8 @@ pub mod paths {
     pub const POLICY: &str = "/v1/policy";
     /// With the query `tenant`.
     pub const EXPLAIN: &str = "/v1/explain";
+    /// With the queries `tenant`, `since` and `limit`.
+    pub const HISTORY: &str = "/v1/history";
     pub const EVENTS: &str = "/v1/events";
     pub const VERSION: &str = "/v1/version";
     pub const HEALTH: &str = "/v1/health";
@@ -87,6 +90,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
         (paths::RELEASE, post(control::release)),
         (paths::POLICY, get(control::policy).post(control::set_policy)),
         (paths::EXPLAIN, get(control::explain)),
+        (paths::HISTORY, get(history::history)),
         (paths::EVENTS, get(follow)),
         (paths::VERSION, get(version)),
         (paths::HEALTH, get(health)),

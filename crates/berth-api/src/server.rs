@@ -86,7 +86,7 @@ impl Server {
     ) -> Result<(), ServeError> {
         let failed = |source| ServeError { path: self.path.clone(), source };
         let listener = self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
-        serve(listener, Served { feed, control }, stop).await;
+        serve(listener, Served { feed, control, reading: Arc::default() }, stop).await;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_model::control::{Answer, Ask, Refusal, Reply};
+use berth_model::history::{Query, Told};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -29,6 +30,8 @@ pub(crate) struct Daemon {
 pub(crate) struct Asked {
     pub asks: Mutex<Vec<Ask>>,
     pub answer: Mutex<Option<Result<Answer, Refusal>>>,
+    pub queries: Mutex<Vec<Query>>,
+    pub told: Mutex<Option<Told>>,
 }
 
 impl Control for Asked {
@@ -37,6 +40,11 @@ impl Control for Asked {
         if let Some(answer) = self.answer.lock().unwrap().clone() {
             reply(answer);
         }
+    }
+
+    fn history(&self, query: &Query) -> Result<Told, String> {
+        self.queries.lock().unwrap().push(query.clone());
+        self.told.lock().unwrap().clone().ok_or_else(|| "it is switched off".to_owned())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, config, daemon, demo, doctor, events, explain, guard, hold, load, policy, ps, release, sim, top,
+    bench, completions, config, daemon, demo, doctor, events, explain, guard, history, hold, load, policy, ps, release, sim, top,
 };
 
 const EXAMPLES: &str = "\
@@ -60,6 +60,7 @@ pub enum Command {
     Explain(explain::Args),
     Policy(policy::Args),
     Events(events::Args),
+    History(history::Args),
     Doctor(doctor::Args),
     Config(config::Args),
     Sim(sim::Args),

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod events;
 pub mod explain;
 pub mod guard;
+pub mod history;
 pub mod hold;
 pub mod load;
 pub mod policy;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Release(args) => release::run(&args, &global),
         Command::Guard(args) => guard::run(&args),
         Command::Events(args) => events::run(&args, &global),
+        Command::History(args) => history::run(&args, &global),
         Command::Doctor(args) => doctor::run(&args, &global),
         Command::Config(args) => config::run(&args, &global),
         Command::Sim(args) => sim::run(&args),

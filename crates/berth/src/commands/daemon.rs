@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use berth_api::{Access, Feed, Server};
 use berth_engine::Engine;
 use berth_model::control::{Ask, Reply};
+use berth_model::history::{Query, Told};
 use berth_model::{Settings, Snapshot};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,6 +20,7 @@ use signal_hook::low_level::signal_name;
 use tokio::sync::oneshot;
 
 use crate::cli::Global;
+use crate::commands::history;
 use crate::{engine, guard, live, logging, settings};
 
 const EXAMPLES: &str = "\
@@ -66,7 +68,8 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         stop_with_stdin()?;
     }
     ready(&settings);
-    live::runtime()?.block_on(serve(server, feed, &engine, stop_rx))?;
+    let control = LoopControl { engine: engine.control(), history: settings.history.clone() };
+    live::runtime()?.block_on(serve(server, feed, &engine, control, stop_rx))?;
     notify(&[NotifyState::Stopping]);
     engine.stop();
     drop(guard);
@@ -82,23 +85,35 @@ fn go_first() {
     }
 }
 
-/// Lets those who ask over the socket ask the loop.
-struct LoopControl(berth_engine::Control);
+/// Lets those who ask over the socket ask the loop, and read what is remembered.
+struct LoopControl {
+    engine: berth_engine::Control,
+    history: berth_model::settings::History,
+}
 
 impl berth_api::Control for LoopControl {
     fn ask(&self, ask: Ask, reply: Reply) {
-        self.0.ask(ask, reply);
+        self.engine.ask(ask, reply);
+    }
+
+    fn history(&self, query: &Query) -> Result<Told, String> {
+        history::from_files(&self.history, query)
     }
 }
 
-async fn serve(server: Server, feed: Arc<Feed>, engine: &Engine, stop_rx: oneshot::Receiver<()>) -> Result<()> {
+async fn serve(
+    server: Server,
+    feed: Arc<Feed>,
+    engine: &Engine,
+    control: LoopControl,
+    stop_rx: oneshot::Receiver<()>,
+) -> Result<()> {
     let stop = async {
         // The sender lives in the signal thread for as long as the process does.
         let _ = stop_rx.await;
     };
-    let control = Arc::new(LoopControl(engine.control()));
     tokio::select! {
-        served = server.serve(Arc::clone(&feed), control, stop) => Ok(served?),
+        served = server.serve(Arc::clone(&feed), Arc::new(control), stop) => Ok(served?),
         result = watch(engine, &feed) => result,
     }
 }

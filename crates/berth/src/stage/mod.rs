@@ -166,6 +166,8 @@ impl Stage {
         settings.api.socket = self.dir.path().join("berth.sock");
         settings.table.path = self.dir.path().join("tasks");
         settings.hold.journal = self.dir.path().join("holds");
+        // It begins with nothing and leaves nothing.
+        settings.history.enabled = false;
         if let Some(gpu) = &self.gpu {
             settings.nvml.library = gpu.library("libnvidia-ml.so.1");
             settings.probes.libraries = vec![gpu.library("libcuda.so.1")];

@@ -52,6 +52,7 @@ impl Host {
         args.extend(set("table.path", dir_named(dir, &format!("{run}/tasks"))));
         args.extend(set("nvml.library", dir_named(dir, "sim/lib/libnvidia-ml.so.1")));
         args.extend(set("hold.journal", dir_named(dir, &format!("{run}/holds"))));
+        args.extend(set("history.dir", dir_named(dir, &format!("{run}/history"))));
         args.extend(set("docker.mode", "off".into()));
         // What a host may or may not offer is left out, so that every screen is the same everywhere: a terminal is sent
         // only what differs from the screen before.

@@ -92,6 +92,7 @@ impl Host {
         settings.probes.libraries = vec![self.library("libcuda.so.1").into()];
         settings.docker.mode = Mode::Off;
         settings.hold.journal = self.file(&format!("{name}.holds"));
+        settings.history.dir = self.file(&format!("{name}.history"));
         settings.hold.driver = self.library("libcuda.so.1").into();
         settings.log.level = "debug".into();
         settings
