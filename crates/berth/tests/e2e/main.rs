@@ -19,6 +19,8 @@ mod containers;
 mod contract;
 mod demo;
 mod faults;
+mod held_containers;
+mod history;
 mod holds;
 mod killed;
 mod life_cycle;

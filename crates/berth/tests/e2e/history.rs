@@ -1,0 +1,135 @@
+//! What is remembered: across daemons that are killed, and of the same program run before.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use berth_load::{Edge, Event, Line, Phase};
+use berth_model::TenantKey;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Cgroup, Daemon, Host, Running, until};
+
+/// Computes for five seconds.
+const PRODUCT: [&str; 3] = ["load", "--size", "24000"];
+
+fn history(daemon: &Daemon, args: &[&str]) -> Vec<Value> {
+    serde_json::from_str(&daemon.berth(&[&["history", "--json"], args].concat()).ok()).unwrap()
+}
+
+/// What happened, newest first.
+fn kinds(records: &[Value]) -> Vec<&str> {
+    records.iter().map(|record| record["what"].as_str().unwrap()).collect()
+}
+
+fn explained(daemon: &Daemon, tenant: &str) -> Value {
+    serde_json::from_str(&daemon.berth(&["explain", tenant, "--json"]).ok()).unwrap()
+}
+
+#[test]
+fn holds_and_tasks_are_remembered_when_the_daemon_is_killed() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let mut tenant = host.holder("remembered", &[]);
+    daemon.sees(&tenant.key());
+    let cgroup = Arc::clone(&tenant.cgroup);
+    let name = cgroup.path();
+    daemon.berth(&["hold", name, "--reason", "demo at noon"]).ok();
+    daemon.berth(&["release", name]).ok();
+    tenant.signal(Signal::TERM);
+    tenant.wait();
+    daemon.sees_nothing_of(&tenant.key());
+    let before = until("all of it on record", || {
+        let records = history(&daemon, &[name]);
+        (kinds(&records) == ["task", "released", "held"]).then_some(records)
+    });
+    assert_eq!(before[2]["reason"], "demo at noon");
+    assert!(before[0]["held_seconds"].as_f64().unwrap() > 0.0, "{}", before[0]);
+    assert_eq!(before[0]["command"].as_str().map(|command| command.contains(" load hold ")), Some(true));
+
+    daemon.kill();
+    assert_eq!(history(&daemon, &[name]), before, "its files tell the same without it");
+    let mut daemon = host.daemon();
+    assert_eq!(history(&daemon, &[name]), before);
+    let table = daemon.berth(&["history", name, "--limit", "2"]);
+    assert!(table.stdout.contains("released by root") && table.stderr.contains("--limit"), "{table:?}");
+    let left = daemon.berth(&["explain", name]).ok();
+    assert!(left.contains("demo at noon"), "{left}");
+
+    // One who comes back is told what was done to it before.
+    let back = host.tenant_in(&cgroup, &["hold"]);
+    daemon.sees(&back.key());
+    let past = explained(&daemon, name)["history"].clone();
+    assert_eq!((&past[0]["reason"], &past[0]["released"]["by_uid"]), (&"demo at noon".into(), &0.into()), "{past}");
+
+    // Killed while it holds: the next one knows that nobody is held any more, and that nobody wrote why.
+    daemon.berth(&["hold", name, "--reason", "until the end"]).ok();
+    until("the hold on record", || (history(&daemon, &[name])[0]["reason"] == "until the end").then_some(()));
+    daemon.kill();
+    let daemon = host.daemon();
+    let last = until("the end of the hold on record", || {
+        let newest = history(&daemon, &[name]).into_iter().next()?;
+        (newest["what"] == "released").then_some(newest)
+    });
+    assert!(last["reason"].as_str().unwrap().contains("ended"), "{last}");
+}
+
+/// The same program with the same arguments each time: where it writes is no argument.
+fn product(host: &Host, cgroup: &Cgroup, lines: &str) -> Running {
+    let mut command = cgroup.command(crate::support::BERTH);
+    command.args(PRODUCT).args(["--library", &host.library("libcuda.so.1")]).stdin(Stdio::null());
+    let lines = std::fs::File::create(host.file(lines)).unwrap();
+    Running::start(command.stdout(lines).stderr(Stdio::null()))
+}
+
+/// By its own account.
+fn kernel_seconds(host: &Host, lines: &str) -> f64 {
+    let text = std::fs::read_to_string(host.file(lines)).unwrap();
+    let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let time_of = |wanted: Edge| {
+        let is_it =
+            |line: &&Line| matches!(&line.event, Event::Phase { phase: Phase::Kernel, edge, .. } if *edge == wanted);
+        lines.iter().find(is_it).unwrap().at.mono_ns
+    };
+    std::time::Duration::from_nanos(time_of(Edge::End) - time_of(Edge::Begin)).as_secs_f64()
+}
+
+#[test]
+fn the_same_program_is_known_when_it_is_run_again() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let cgroup = Cgroup::make("again");
+    let key: TenantKey = cgroup.key();
+    let mut first = product(&host, &cgroup, "first.jsonl");
+    daemon.sees(&key);
+    assert!(explained(&daemon, cgroup.path())["before"].is_null(), "nobody knows it yet");
+    assert_eq!(first.wait(), 0);
+    let told = until("the task on record", || history(&daemon, &[cgroup.path()]).into_iter().next());
+    assert_eq!(told["what"], "task", "{told}");
+    daemon.kill();
+
+    let daemon = host.daemon();
+    let mut second = product(&host, &cgroup, "second.jsonl");
+    daemon.sees(&key);
+    let before = explained(&daemon, cgroup.path())["before"].clone();
+    let (active, kernel) = (before["active_seconds"].as_f64().unwrap(), kernel_seconds(&host, "first.jsonl"));
+    assert!((active - kernel).abs() < kernel * 0.25, "it computed for {kernel} s: {before}");
+    assert_eq!((&before["tasks"], &before["peak_memory_bytes"]), (&1.into(), &told["peak_memory_bytes"]), "{before}");
+    let duty = before["duty"].as_f64().unwrap();
+    assert!(duty > 0.1 && duty <= 1.0, "{before}");
+    second.kill();
+}
+
+#[test]
+fn a_daemon_that_cannot_remember_watches_all_the_same_and_says_why() {
+    let host = Host::start();
+    std::fs::write(host.file("in-the-way"), "").unwrap();
+    let daemon = host.daemon_with("berth", |settings| settings.history.dir = host.file("in-the-way/history"));
+    let tenant = host.holder("unwritten", &[]);
+    daemon.sees(&tenant.key());
+    let told = daemon.berth(&["history"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("in-the-way"), "{told:?}");
+    let log = std::fs::read_to_string(host.file("berth.log")).unwrap();
+    assert!(log.contains("will not be remembered") && log.contains("in-the-way"), "{log}");
+}
