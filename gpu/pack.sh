@@ -2,7 +2,7 @@
 # Packs what a GPU machine without network, Rust or Docker needs, into target/gpu/ (build and run it here, carry it there):
 #
 #   target/gpu/docker.tar.xz   Docker Engine of the installed Debian packages, with its libraries except glibc
-#   target/gpu/bin/            release build of berth and of the simulated driver libraries
+#   target/gpu/bin/            release build of berth and of the simulated driver libraries, tests for gpu/driver.sh
 #
 #   pack.sh [--docker-only]
 #
@@ -70,5 +70,17 @@ pack_berth() {
     say "target/gpu/bin: $(du -sm "$out/bin" | cut -f1) MiB"
 }
 
+# The tests of one crate that need hardware, as the one program cargo makes of them.
+pack_tests() {
+    local tests
+    tests=$(cargo test --locked -p berth-host --lib --no-run --message-format=json |
+        sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    [ -x "$tests" ] || die "cargo did not say where the tests of berth-host are"
+    install -m 755 --strip "$tests" "$out/bin/berth-host-tests"
+}
+
 pack_docker
-[ "${1:-}" = --docker-only ] || pack_berth
+if [ "${1:-}" != --docker-only ]; then
+    pack_berth
+    pack_tests
+fi

@@ -4,22 +4,24 @@
 //! harm: freezing what is frozen, continuing what runs, unlocking what is not locked are no errors. A process or container
 //! that is gone is no error either where the step would have set it free.
 
-pub mod bench;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fake;
 mod gate;
 mod hand_over;
 mod host;
 mod pause;
+mod pin;
 mod signal;
+mod sys;
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use berth_model::hold::Step;
-use berth_model::{ContainerId, StepFailure, TenantKey};
+use berth_model::hold::{Held, Step};
+use berth_model::{ContainerId, ProcKey, StepFailure, TenantKey};
 
 pub use gate::Gate;
 pub use host::HostHands;
@@ -33,10 +35,27 @@ pub struct Subject {
     pub cgroup: Option<PathBuf>,
     /// As the Docker Engine knows it.
     pub container: Option<ContainerId>,
+    /// What its parked processes need on their GPUs to come back, as far as is known.
+    pub needs_back: BTreeMap<ProcKey, Held>,
+    /// Processes that stand at a driver call and are to stay there when the tenant is thawed for no other reason than to be
+    /// locked: until the driver has locked them, the threads at the call do not go on.
+    pub standing: BTreeSet<ProcKey>,
+}
+
+impl Subject {
+    /// A tenant with nothing parked and nobody at a call.
+    pub fn new(tenant: TenantKey, cgroup: Option<PathBuf>, container: Option<ContainerId>) -> Subject {
+        Subject { tenant, cgroup, container, needs_back: BTreeMap::new(), standing: BTreeSet::new() }
+    }
 }
 
 /// Performs steps. Whoever calls has written down what may happen.
 pub trait Hands: std::fmt::Debug + Send + Sync {
     /// Returns when the step's effect is confirmed, or why it is not.
     fn perform(&self, subject: &Subject, step: Step) -> Result<(), StepFailure>;
+
+    /// What a process that these hands have parked needs back; worth writing down. Does not block.
+    fn needs_back(&self, _: ProcKey) -> Option<Held> {
+        None
+    }
 }

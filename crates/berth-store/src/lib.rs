@@ -22,8 +22,8 @@ mod testing;
 
 use std::path::PathBuf;
 
-use berth_model::hold::{By, Grip, Note, Want};
-use berth_model::{ContainerId, Mono, TenantKey};
+use berth_model::hold::{By, Grip, Held, Note, Want};
+use berth_model::{ContainerId, Mono, ProcKey, TenantKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,9 @@ pub struct Entry {
     /// Everything that may have been done to it.
     pub grip: Grip,
     pub want: Want,
+    /// Of processes that are parked, or about to be: without it nobody could tell whether there is room for them.
+    #[serde(default)]
+    pub needs_back: Vec<NeedsBack>,
     #[serde(flatten)]
     pub by: By,
     /// When the want became what it is, on the clock of this boot.
@@ -51,6 +54,14 @@ pub struct Entry {
     /// What people call it.
     pub name: String,
     pub reason: String,
+}
+
+/// GPU memory that a parked process must find free before it can come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeedsBack {
+    pub process: ProcKey,
+    #[serde(flatten)]
+    pub held: Held,
 }
 
 impl Entry {

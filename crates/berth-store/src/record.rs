@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Entry;
 use crate::mend::mend;
+use crate::{Entry, NeedsBack};
 
 /// Counted up when a field changes its meaning; a further field is no change.
 pub const FORMAT: u32 = 1;
@@ -83,6 +83,7 @@ fn salvage(value: &Value, file: &Path) -> Option<Kept> {
     let entry = Entry {
         container: part::<ContainerId>(found, "container"),
         want: Want::Free,
+        needs_back: needs_back(found),
         by: By::Policy,
         since: part(found, "since").unwrap_or(Mono(0)),
         since_wall: part(found, "since_wall").unwrap_or(Timestamp::UNIX_EPOCH),
@@ -109,6 +110,11 @@ fn grip(found: &Value) -> Grip {
         locked: set("locked"),
         parked: set("parked"),
     }
+}
+
+fn needs_back(found: &Value) -> Vec<NeedsBack> {
+    let all = found.get("needs_back").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|one| NeedsBack::deserialize(one).ok()).collect()
 }
 
 fn part<T: for<'de> Deserialize<'de>>(value: &Value, name: &str) -> Option<T> {
@@ -181,6 +187,7 @@ mod tests {
             prop_assert_eq!(&kept.entry.tenant, &entry.tenant);
             prop_assert!(kept.entry.cgroup.is_none() || kept.entry.cgroup == entry.cgroup);
             prop_assert!(kept.entry.container.is_none() || kept.entry.container == entry.container);
+            prop_assert!(kept.entry.needs_back.iter().all(|one| entry.needs_back.contains(one)));
             prop_assert!(kept.entry.grip.frozen.is_none() || kept.entry.grip.frozen == entry.grip.frozen);
             for (some, all) in processes(&kept.entry.grip).iter().zip(processes(&entry.grip)) {
                 prop_assert!(some.is_subset(all));

@@ -41,7 +41,7 @@ impl Activities {
                 });
             }
             Event::Moment { process, moment, at } => self.moment(*process, *moment, *at),
-            Event::Halted { process, call, at } => self.set(*process, halted(*call, *at), *at),
+            Event::Halted { process, call, at } => self.set(*process, self.halted(*process, *call, *at), *at),
             Event::Launched { process, at } => self.set(*process, Activity::Computing { since: *at }, *at),
             Event::Drained { process, at } => self.set(*process, Activity::Quiet { since: *at }, *at),
             Event::Step { tenant, step, outcome: Ok(()), at } => self.step(tenant, *step, *at),
@@ -88,9 +88,21 @@ impl Activities {
         self.of(tenant).filter_map(|(_, process)| process.came).min()
     }
 
-    /// What the tenant does: what the busiest of its processes does. One that stands at a call keeps the others waiting.
+    /// What the tenant does: what the busiest of its processes does. One that stands at a call keeps the others waiting, and
+    /// what they have launched runs on.
     pub fn activity_of(&self, tenant: &TenantKey) -> Option<Activity> {
-        self.of(tenant).filter_map(|(_, process)| process.activity).max_by_key(|activity| rank(*activity))
+        let each = || self.of(tenant).filter_map(|(_, process)| process.activity);
+        let activity = each().max_by_key(|activity| rank(*activity))?;
+        let Activity::AtLaunch { since, .. } = activity else { return Some(activity) };
+        Some(Activity::AtLaunch { since, computing_since: each().filter_map(computing_since).min() })
+    }
+
+    /// The tenant's processes that stand at a call.
+    pub fn standing(&self, tenant: &TenantKey) -> BTreeSet<ProcKey> {
+        let stands = |process: &Process| {
+            matches!(process.activity, Some(Activity::AtLaunch { .. } | Activity::AtAllocation { .. }))
+        };
+        self.of(tenant).filter(|(_, process)| stands(process)).map(|(key, _)| *key).collect()
     }
 
     fn of(&self, tenant: &TenantKey) -> impl Iterator<Item = (&ProcKey, &Process)> {
@@ -143,16 +155,28 @@ impl Activities {
         }
     }
 
+    fn halted(&self, process: ProcKey, call: HaltedCall, at: Mono) -> Activity {
+        let before = self.processes.get(&process).and_then(|known| known.activity);
+        match call {
+            HaltedCall::Launch => {
+                Activity::AtLaunch { since: at, computing_since: before.and_then(computing_since) }
+            }
+            HaltedCall::Allocation { bytes } => Activity::AtAllocation { since: at, bytes },
+        }
+    }
+
     fn stands(&self, process: ProcKey) -> bool {
         let activity = self.processes.get(&process).and_then(|known| known.activity);
         matches!(activity, Some(Activity::AtLaunch { .. }))
     }
 }
 
-fn halted(call: HaltedCall, at: Mono) -> Activity {
-    match call {
-        HaltedCall::Launch => Activity::AtLaunch { since: at },
-        HaltedCall::Allocation { bytes } => Activity::AtAllocation { since: at, bytes },
+/// Since when something it has launched runs, as far as is known.
+fn computing_since(activity: Activity) -> Option<Mono> {
+    match activity {
+        Activity::Computing { since } => Some(since),
+        Activity::AtLaunch { computing_since, .. } => computing_since,
+        _ => None,
     }
 }
 

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use berth_host::clock;
 use berth_host::hands::{Hands, Subject};
-use berth_model::hold::Step;
-use berth_model::{Event, StepFailure};
+use berth_model::hold::{Held, Step};
+use berth_model::{Event, ProcKey, StepFailure};
 
 #[derive(Debug)]
 pub(super) struct Crew {
@@ -22,6 +22,11 @@ pub(super) struct Crew {
 impl Crew {
     pub fn new(hands: Arc<dyn Hands>, event_tx: Sender<Event>) -> Self {
         Self { hands, event_tx, threads: Vec::new() }
+    }
+
+    /// What a process that was parked needs back.
+    pub fn needs_back(&self, process: ProcKey) -> Option<Held> {
+        self.hands.needs_back(process)
     }
 
     /// Begins a step; its outcome comes as an [`Event::Step`].

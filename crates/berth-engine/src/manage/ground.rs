@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use berth_model::ProcKey;
 use berth_model::hold::{Grip, Means};
+use berth_model::{Bytes, GpuIndex, ProcKey};
 use berth_store::Kept;
 
 /// Where a tenant stands on the host.
@@ -24,6 +24,15 @@ pub(crate) trait Ground: Send {
 
     /// From now on, or no longer, tell when calls of the process that wait for the GPU return. Does not wait.
     fn watch_drains(&self, process: ProcKey, is_watched: bool);
+
+    /// From now on the process allocates out of this GPU's pool, or freely. Does not wait.
+    fn limit(&self, process: ProcKey, pool: Option<GpuIndex>);
+
+    /// What has been taken out of a GPU's pool since the start. Does not wait.
+    fn taken(&self, gpu: GpuIndex) -> Bytes;
+
+    /// What that may come to. Does not wait.
+    fn allow(&self, gpu: GpuIndex, ceiling: Bytes);
 
     /// What of a record is still true.
     fn verified(&self, kept: &Kept) -> Grip;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use berth_model::{Bytes, ProcKey};
 use serde::Serialize;
 
-use super::{Driver, DriverError, ParkError, Parking};
+use super::{Driver, DriverError, ParkError, Parking, milliseconds};
 
 /// Lock and unlock of an idle process, over many rounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,6 +61,19 @@ pub fn lock_times(
     }
     let spread = |times| Spread::of(times).expect("at least one round was made");
     Ok(LockTimes { lock: spread(lock), unlock: spread(unlock) })
+}
+
+/// Lock and unlock by the driver's calls alone, without the checks, the deadline and the thread of a hold: what cannot be
+/// undercut. On an error the process is not left locked.
+pub fn bare_lock(driver: &Driver, process: ProcKey, timeout: Duration) -> Result<(Duration, Duration), DriverError> {
+    // Initialises the driver, and refuses a process that stands still.
+    driver.state(process)?;
+    let target = driver.target(process)?;
+    let answered = |verb, code| if code == 0 { Ok(()) } else { Err(driver.refusal(verb, &target, code)) };
+    let api = &driver.shared.api;
+    let lock = timed(|| answered("lock", api.lock(target.pid, milliseconds(timeout))))?;
+    let unlock = timed(|| answered("unlock", api.unlock(target.pid)))?;
+    Ok((lock, unlock))
 }
 
 /// Parks the process and brings it back.

@@ -49,7 +49,7 @@ use berth_model::ProcKey;
 
 pub use api::{Code, State};
 pub use error::DriverError;
-pub use park::{Held, ParkOptions, Parking};
+pub use park::{ParkOptions, Parking};
 pub use park_error::ParkError;
 pub use steps::{DriverHands, DriverSteps};
 

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use berth_model::hold::{Held, gpu_reserve};
 use berth_model::{Bytes, GpuIndex, ProcKey, ProcessKind};
 
 use super::collective::sign;
@@ -28,19 +29,10 @@ use crate::nvml::{GpuLook, GpuProbe, RawReading};
 pub struct ParkOptions {
     /// Host memory, and room below a memory limit, to leave untouched.
     pub margin: Bytes,
-    /// GPU memory that is neither in use nor to be had: the driver keeps some for itself, up to 0.7 GiB on large GPUs.
-    pub gpu_reserve: Bytes,
     /// The slowest the driver may move memory before it counts as stuck, per second. Measured: 1.6 GB out, 4.6 GB in.
     pub slowest: Bytes,
     /// How long moving may take beyond that.
     pub move_within: Duration,
-}
-
-/// What a process has on its GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
-    pub gpu: GpuIndex,
-    pub bytes: Bytes,
 }
 
 /// Moves processes' memory out and back.
@@ -61,12 +53,7 @@ struct Gpus {
 
 impl Default for ParkOptions {
     fn default() -> Self {
-        Self {
-            margin: Bytes::from_mib(512),
-            gpu_reserve: Bytes::from_mib(1024),
-            slowest: Bytes::from_mib(256),
-            move_within: Duration::from_secs(30),
-        }
+        Self { margin: Bytes::from_mib(512), slowest: Bytes::from_mib(256), move_within: Duration::from_secs(30) }
     }
 }
 
@@ -218,7 +205,7 @@ impl Parking {
             let index = gpu.index.0;
             let free = match free(&gpu, total).ok_or(ParkError::RoomUnknown { pid, gpu: index })? {
                 Free::All => continue,
-                Free::Bytes(free) => Bytes(free.0.saturating_sub(self.options.gpu_reserve.0)),
+                Free::Bytes(free) => free,
             };
             if free < needed {
                 return Err(ParkError::NoRoom { pid, gpu: index, needed, free });
@@ -272,7 +259,8 @@ fn free(gpu: &GpuLook, total: Option<Bytes>) -> Option<Free> {
     if processes.as_ref().is_ok_and(Vec::is_empty) {
         return Some(Free::All);
     }
-    Some(Free::Bytes(Bytes(total?.0.saturating_sub((*memory_used)?.0))))
+    let total = total?;
+    Some(Free::Bytes(Bytes(total.0.saturating_sub((*memory_used)?.0).saturating_sub(gpu_reserve(total).0))))
 }
 
 /// A line of `/proc/meminfo` or `/proc/PID/status`: `Name:   123 kB`.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use berth_model::hold::Held;
 use berth_model::{ProcKey, StepFailure};
 
 use super::{Driver, DriverError, Parking};
@@ -15,8 +16,11 @@ pub trait DriverSteps: fmt::Debug + Send + Sync {
     fn unlock(&self, process: ProcKey) -> Result<(), StepFailure>;
     /// Moves a locked process's GPU memory out; else it is locked still.
     fn checkpoint(&self, process: ProcKey) -> Result<(), StepFailure>;
-    /// Moves it back, or leaves it out. No error if it is back already, or gone.
-    fn restore(&self, process: ProcKey) -> Result<(), StepFailure>;
+    /// Moves it back, or leaves it out. No error if it is back already, or gone. `needs` is what it needs, as whoever parked
+    /// it wrote down; what this one saw itself counts more.
+    fn restore(&self, process: ProcKey, needs: Option<Held>) -> Result<(), StepFailure>;
+    /// What a process that was parked here needs back; worth writing down.
+    fn needs_back(&self, process: ProcKey) -> Option<Held>;
 }
 
 /// Does them with a driver.
@@ -45,7 +49,7 @@ impl DriverSteps for DriverHands {
         match self.driver.unlock(process) {
             // A daemon that died while it parked leaves that to come true, after the restore found nothing to do.
             Err(DriverError::WrongState { .. }) => {
-                self.restore(process)?;
+                self.restore(process, None)?;
                 self.driver.unlock(process).map_err(StepFailure::from)
             }
             outcome => outcome.map_err(StepFailure::from),
@@ -56,7 +60,15 @@ impl DriverSteps for DriverHands {
         self.parking(process)?.checkpoint(process).map_err(StepFailure::from)
     }
 
-    fn restore(&self, process: ProcKey) -> Result<(), StepFailure> {
-        self.parking(process)?.restore(process).map_err(StepFailure::from)
+    fn restore(&self, process: ProcKey, needs: Option<Held>) -> Result<(), StepFailure> {
+        let parking = self.parking(process)?;
+        if let Some(needs) = needs.filter(|_| parking.needs_back(process).is_none()) {
+            parking.remember(process, needs);
+        }
+        parking.restore(process).map_err(StepFailure::from)
+    }
+
+    fn needs_back(&self, process: ProcKey) -> Option<Held> {
+        self.parking.as_ref()?.needs_back(process)
     }
 }

@@ -1,12 +1,14 @@
 //! The host's own means, put together: freezer, engine, signals, driver, probes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_model::hold::{Freezer as By, Step};
+use berth_model::hold::{Freezer as By, Held, Step};
 use berth_model::{ContainerId, ProcKey, StepFailure};
 
 use super::gate::Gate;
+use super::pin::Pin;
 use super::signal::continue_process;
 use super::{Hands, Subject, hand_over, pause};
 use crate::docker::Pauser;
@@ -21,11 +23,20 @@ pub struct HostHands {
     pauser: Option<Pauser>,
     driver: Option<Arc<dyn DriverSteps>>,
     gate: Option<Arc<dyn Gate>>,
+    /// Processes that were thawed to be locked, their threads kept at the driver calls they stood at.
+    pins: Mutex<BTreeMap<ProcKey, Pin>>,
 }
 
 impl HostHands {
     pub fn new(proc_root: &Path, freezer: Arc<Freezer>) -> HostHands {
-        HostHands { proc_root: proc_root.to_owned(), freezer, pauser: None, driver: None, gate: None }
+        HostHands {
+            proc_root: proc_root.to_owned(),
+            freezer,
+            pauser: None,
+            driver: None,
+            gate: None,
+            pins: Mutex::default(),
+        }
     }
 
     pub fn with_docker(self, pauser: Pauser) -> HostHands {
@@ -54,6 +65,11 @@ impl HostHands {
     }
 
     fn thaw(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
+        for process in &subject.standing {
+            let pin = Pin::put(&self.proc_root, *process);
+            let pin = pin.map_err(|error| StepFailure { message: error.to_string(), is_passing: false })?;
+            self.pins().insert(*process, pin);
+        }
         let dir = match self.dir(subject) {
             Err(failed) if by == By::Cgroup => return Err(failed),
             dir => dir.ok().flatten(),
@@ -63,6 +79,22 @@ impl HostHands {
             // Without the engine that froze it, the tenant is still to run.
             _ => dir.map_or(Ok(()), |dir| self.freezer.thaw(&dir).map_err(failure)),
         }
+    }
+
+    /// From here on the driver keeps its calls waiting.
+    fn lock(&self, process: ProcKey) -> Result<(), StepFailure> {
+        self.driver("lock", process)?.lock(process)?;
+        self.pins().remove(&process);
+        Ok(())
+    }
+
+    fn unlock(&self, process: ProcKey) -> Result<(), StepFailure> {
+        self.pins().remove(&process);
+        self.driver("unlock", process)?.unlock(process)
+    }
+
+    fn pins(&self) -> MutexGuard<'_, BTreeMap<ProcKey, Pin>> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hand_over(&self, subject: &Subject) -> Result<(), StepFailure> {
@@ -117,10 +149,13 @@ impl Hands for HostHands {
             (Step::HandOver, _) => self.hand_over(subject),
             (Step::Unshelter, _) => self.unshelter(subject),
             (Step::Continue(process), _) => self.resume(process),
-            (Step::Lock(process), _) => self.driver("lock", process)?.lock(process),
-            (Step::Unlock(process), _) => self.driver("unlock", process)?.unlock(process),
+            (Step::Lock(process), _) => self.lock(process),
+            (Step::Unlock(process), _) => self.unlock(process),
             (Step::Checkpoint(process), _) => self.driver("park", process)?.checkpoint(process),
-            (Step::Restore(process), _) => self.driver("restore", process)?.restore(process),
+            (Step::Restore(process), _) => {
+                let needs = subject.needs_back.get(&process).copied();
+                self.driver("restore", process)?.restore(process, needs)
+            }
             (Step::Gate(process), Some(gate)) => gate.gate(process),
             (Step::Ungate(process), Some(gate)) => gate.ungate(process),
             (Step::Gate(process), None) => {
@@ -129,6 +164,10 @@ impl Hands for HostHands {
             // Probes end with the daemon that had them.
             (Step::Ungate(_), None) => Ok(()),
         }
+    }
+
+    fn needs_back(&self, process: ProcKey) -> Option<Held> {
+        self.driver.as_ref()?.needs_back(process)
     }
 }
 

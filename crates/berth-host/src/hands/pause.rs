@@ -51,7 +51,12 @@ pub fn pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupD
     paused
 }
 
-pub(super) fn claimed_pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupDir) -> Result<(), PauseError> {
+pub(super) fn claimed_pause(
+    pauser: &Pauser,
+    freezer: &Freezer,
+    id: &ContainerId,
+    dir: &CgroupDir,
+) -> Result<(), PauseError> {
     match pauser.pause(id)? {
         Answer::Done if freezer.is_soon_frozen(dir)? => Ok(()),
         Answer::Done => Err(PauseError::NotFrozen { id: id.clone() }),

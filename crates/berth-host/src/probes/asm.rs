@@ -96,6 +96,15 @@ impl Assembler {
         self.push(0x47, to, Reg::R0, 0, bits)
     }
 
+    /// `to += by`
+    pub fn sum(&mut self, to: Reg, by: Reg) -> &mut Self {
+        self.push(0x0f, to, by, 0, 0)
+    }
+
+    pub fn negate(&mut self, to: Reg) -> &mut Self {
+        self.push(0x87, to, Reg::R0, 0, 0)
+    }
+
     /// `to *= by`
     pub fn multiply(&mut self, to: Reg, by: Reg) -> &mut Self {
         self.push(0x2f, to, by, 0, 0)

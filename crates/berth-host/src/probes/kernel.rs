@@ -95,17 +95,21 @@ impl Kernel {
         Ok(Links { links })
     }
 
-    /// From now on the programs follow this rule for the process.
-    pub fn rule(&self, pid: u32, rule: Rule, number: u64) -> io::Result<()> {
-        sys::map_update(self.rules.as_fd(), &rule.key(pid), number)
+    /// From now on the programs follow this rule for the process, or the GPU.
+    pub fn rule(&self, of: u32, rule: Rule, number: u64) -> io::Result<()> {
+        sys::map_update(self.rules.as_fd(), &rule.key(of), number)
+    }
+
+    /// What a rule's number is now; `None` if there is no such rule.
+    pub fn number(&self, of: u32, rule: Rule) -> Option<u64> {
+        sys::map_lookup(self.rules.as_fd(), &rule.key(of)).ok()
     }
 
     /// They do no longer. Returns the number the rule had come to, `None` if there was no such rule.
     pub fn revoke(&self, pid: u32, rule: Rule) -> Option<u64> {
-        let key = rule.key(pid);
-        let number = sys::map_lookup(self.rules.as_fd(), &key).ok();
+        let number = self.number(pid, rule);
         // Not there is as good as deleted.
-        let _ = sys::map_delete(self.rules.as_fd(), &key);
+        let _ = sys::map_delete(self.rules.as_fd(), &rule.key(pid));
         number
     }
 

@@ -8,8 +8,8 @@
 //! process that uses a watched library. Hot calls (allocations, launches, waits for the GPU) are probed process by process,
 //! allocations and launches from its `cuInit` until the first of them was seen; `stay.rs` decides.
 //!
-//! The same probes are a gate: a process can be stopped at its next launch ([`Probes::gate`]) or at an allocation that is too
-//! large ([`Probes::limit_allocations`]), before anything is submitted. The gate ends with the daemon, as everything here
+//! The same probes are a gate: a process can be stopped at its next launch ([`Probes::gate`]) or at an allocation that its GPU
+//! has no room for ([`Probes::limit_allocations`]), before anything is submitted. The gate ends with the daemon, as everything here
 //! does; who is stopped by then stays stopped, and [`Probes::halted_map`] tells whoever cleans up.
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
@@ -45,7 +45,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use berth_model::snapshot::ProbeCounters;
-use berth_model::{Bytes, Event, ProcKey};
+use berth_model::{Bytes, Event, GpuIndex, ProcKey};
 
 pub use available::{Available, available};
 pub use elf::ElfError;
@@ -55,6 +55,7 @@ pub use halted::read_halted;
 use inbox::{Inbox, Message};
 use kernel::{Kernel, Way};
 use library::Libraries;
+use rule::Rule;
 use watcher::{Ask, Counters, Parts, Watcher, Wish};
 use worker::{Attacher, Order};
 
@@ -193,10 +194,26 @@ impl Probes {
         self.ask(process, Wish::Gate(false))
     }
 
-    /// Stops the process at each allocation of more than `limit`, before it is made: [`Event::Halted`]. `None` lets all
-    /// pass. Waits as [`Probes::gate`] and [`Probes::ungate`] do.
-    pub fn limit_allocations(&self, process: ProcKey, limit: Option<Bytes>) -> Result<(), ProbeError> {
-        self.ask(process, Wish::Limit(limit))
+    /// Lets the process allocate out of the pool of a GPU, and stops it at each allocation that the pool has no room for, before
+    /// it is made: [`Event::Halted`]. `None` lets all pass. Waits as [`Probes::gate`] and [`Probes::ungate`] do.
+    ///
+    /// What it stands at and makes when it is continued is not taken out of the pool.
+    pub fn limit_allocations(&self, process: ProcKey, pool: Option<GpuIndex>) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Limit(pool))
+    }
+
+    /// What has been taken out of a GPU's pool since the start; it only grows. One system call.
+    pub fn taken(&self, gpu: GpuIndex) -> Bytes {
+        Bytes(self.kernel.number(gpu.0, Rule::Taken).unwrap_or(0))
+    }
+
+    /// What [`Probes::taken`] may come to from now on. A GPU of which this was never said has no bounds. Two system calls.
+    pub fn allow(&self, gpu: GpuIndex, ceiling: Bytes) -> Result<(), ProbeError> {
+        let refused = |source| ProbeError::Refused { attempted: "bound allocations", source };
+        if self.kernel.number(gpu.0, Rule::Taken).is_none() {
+            self.kernel.rule(gpu.0, Rule::Taken, 0).map_err(refused)?;
+        }
+        self.kernel.rule(gpu.0, Rule::Ceiling, ceiling.0).map_err(refused)
     }
 
     /// Tells when the process's calls that wait for the GPU return, and when it launches again: [`Event::Drained`] and

@@ -11,7 +11,7 @@
 
 use super::asm::{Assembler, Helper, Insn, Reg, Width};
 use super::function::{Cookie, PITCHED};
-use super::rule::{LAUNCH_TAKES, Phase, Rule};
+use super::rule::{Phase, Rule};
 
 /// What a hit leaves in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Program {
     Entry,
     /// Tells every hit whose function returned 0.
     Return,
-    /// At allocations: stops those that take too much, tells the first one.
+    /// At allocations: stops those that the GPU has no room for, tells the first one.
     Allocation,
     /// At launches: stops all if the process is gated, tells the first one, and the first after a wait.
     Launch,
@@ -56,7 +56,7 @@ pub enum Program {
 #[derive(Debug, Clone, Copy)]
 pub struct Maps {
     pub ring: i32,
-    /// (process, [`Rule`]) → number.
+    /// (process or GPU, [`Rule`]) → number.
     pub rules: i32,
     /// Process → when it was stopped.
     pub halted: i32,
@@ -89,6 +89,9 @@ const RECORD_TGID: i16 = RECORD + 16;
 const RECORD_WHAT: i16 = RECORD + 20;
 const RECORD_TAKES: i16 = RECORD + 24;
 const KEY: i16 = -40;
+
+/// In bits: 256 TiB.
+const BEYOND_ANY_GPU: i32 = 48;
 
 const SIGSTOP: i32 = libc::SIGSTOP;
 const EEXIST: i32 = libc::EEXIST;
@@ -146,12 +149,11 @@ impl Program {
             Program::Entry | Program::Return => {}
             Program::Allocation => {
                 measure(&mut asm);
-                stop_if_ruled(&mut asm, maps);
+                stop_without_room(&mut asm, maps);
                 leave_unless_first(&mut asm, maps);
             }
             Program::Launch => {
-                asm.set(Reg::R9, i32::from(LAUNCH_TAKES));
-                stop_if_ruled(&mut asm, maps);
+                stop_if_gated(&mut asm, maps);
                 tell_if_resumed(&mut asm, maps);
                 leave_unless_first(&mut asm, maps);
             }
@@ -182,18 +184,42 @@ fn measure(asm: &mut Assembler) {
     asm.land(plain);
 }
 
-/// Stops the process if a rule says so, and tells, unless it is known as stopped. R6 becomes 1 if it was stopped, else 0.
+/// Stops a process that may not launch. R6 becomes 1 if it was stopped, else 0.
+fn stop_if_gated(asm: &mut Assembler, maps: Maps) {
+    asm.set(Reg::R6, 0);
+    look_up_stop(asm, maps);
+    let unruled = asm.skip_if_equal(Reg::R0, 0);
+    stop(asm, maps);
+    asm.land(unruled);
+}
+
+/// Takes what is asked for out of the pool of the process's GPU, or stops the process where that would be too much.
+///
+/// Taken first, and put back if it was too much: so the pool is never overdrawn, whoever asks at the same time. Sizes beyond
+/// [`BEYOND_ANY_GPU`] are the driver's to refuse, and not counted.
+fn stop_without_room(asm: &mut Assembler, maps: Maps) {
+    asm.copy(Reg::R0, Reg::R9).shift_right(Reg::R0, BEYOND_ANY_GPU);
+    let absurd = asm.skip_unless_equal(Reg::R0, 0);
+    look_up_stop(asm, maps);
+    let unruled = asm.skip_if_equal(Reg::R0, 0);
+    asm.load(Width::Word, Reg::R1, Reg::R0, 0).store(Width::Word, KEY, Reg::R1);
+    look_up_pool(asm, maps, Rule::CEILING);
+    let unbounded = asm.skip_if_equal(Reg::R0, 0);
+    asm.load(Width::Double, Reg::R6, Reg::R0, 0);
+    look_up_pool(asm, maps, Rule::TAKEN);
+    let uncounted = asm.skip_if_equal(Reg::R0, 0);
+    asm.copy(Reg::R1, Reg::R9).fetch_add(Reg::R0, Reg::R1).sum(Reg::R1, Reg::R9);
+    let fits = asm.skip_if_at_most(Reg::R1, Reg::R6);
+    asm.copy(Reg::R1, Reg::R9).negate(Reg::R1).fetch_add(Reg::R0, Reg::R1);
+    stop(asm, maps);
+    asm.land(absurd).land(unruled).land(unbounded).land(uncounted).land(fits);
+}
+
+/// Stops the process, and tells, unless it is known as stopped. R6 becomes 1 if it was stopped.
 ///
 /// First the signal, then the entry: whoever continues the process removes the entry first, so a stop that its SIGCONT
 /// did not take back has an entry of its own, and is told.
-fn stop_if_ruled(asm: &mut Assembler, maps: Maps) {
-    asm.set(Reg::R6, 0);
-    look_up(asm, maps, |asm| {
-        asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK).or(Reg::R0, Rule::STOP);
-    });
-    let unruled = asm.skip_if_equal(Reg::R0, 0);
-    asm.load(Width::Double, Reg::R1, Reg::R0, 0);
-    let allowed = asm.skip_if_at_most(Reg::R9, Reg::R1);
+fn stop(asm: &mut Assembler, maps: Maps) {
     asm.set(Reg::R1, SIGSTOP).call(Helper::SendSignalThread);
     let refused = asm.skip_unless_equal(Reg::R0, 0);
     asm.set(Reg::R6, 1);
@@ -202,7 +228,7 @@ fn stop_if_ruled(asm: &mut Assembler, maps: Maps) {
     asm.set(Reg::R4, ONLY_IF_NEW).call(Helper::MapUpdate);
     let known = asm.skip_if_equal(Reg::R0, -EEXIST);
     tell(asm, maps, What::Stopped);
-    asm.land(unruled).land(allowed).land(refused).land(known);
+    asm.land(refused).land(known);
 }
 
 /// Of a watched process: notes that it computes, and tells if that is new. A launch that was stopped is not told; it
@@ -230,6 +256,19 @@ fn leave_unless_first(asm: &mut Assembler, maps: Maps) {
     look_up(asm, maps, |asm| _ = asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK));
     asm.leave_if_zero(Reg::R0);
     asm.set(Reg::R1, 1).fetch_add(Reg::R0, Reg::R1).leave_unless_zero(Reg::R1);
+}
+
+/// R0 = where the number of the rule that stops such calls of the process is, or 0.
+fn look_up_stop(asm: &mut Assembler, maps: Maps) {
+    look_up(asm, maps, |asm| {
+        asm.copy(Reg::R0, Reg::R7).and(Reg::R0, Cookie::CALL_MASK).or(Reg::R0, Rule::STOP);
+    });
+}
+
+/// R0 = where a number of the GPU is, or 0. Which GPU stands in the key already.
+fn look_up_pool(asm: &mut Assembler, maps: Maps, code: i32) {
+    asm.set(Reg::R0, code).store(Width::Word, KEY + 4, Reg::R0);
+    asm.map(Reg::R1, maps.rules).stack_address(Reg::R2, KEY).call(Helper::MapLookup);
 }
 
 /// R0 = where the number of the process's rule is, or 0. `code` puts the rule's code into R0.

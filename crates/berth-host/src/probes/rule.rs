@@ -9,10 +9,16 @@ use super::function::Call;
 pub enum Rule {
     /// Tell the first such call. The number counts them since then.
     First(Call),
-    /// Stop the process at any such call that takes more than the number. A launch takes one.
+    /// Stop the process at any such call: a launch, whatever it takes; an allocation if the GPU whose pool the number names has
+    /// no room for it.
     Stop(Call),
     /// Tell when the process goes over from computing to waiting and back. The number is its [`Phase`].
     Watch,
+    /// Of a GPU: bytes that limited processes have asked for since the start.
+    Taken,
+    /// Of a GPU: what [`Rule::Taken`] may come to. One number for all who share it, counted up in one step: two who
+    /// allocate at the same instant cannot both have the last of it.
+    Ceiling,
 }
 
 /// What a watched process was last seen doing.
@@ -25,31 +31,30 @@ pub enum Phase {
     Drained = 2,
 }
 
-/// What a launch takes, against the number of a rule to stop.
-pub const LAUNCH_TAKES: u8 = 1;
-/// The number that stops every launch.
-pub const NO_LAUNCH: u64 = 0;
-
 // === impl Rule ===
 
 impl Rule {
     // The second half of the map's key, as the programs put it together: these, and below them the call's code.
     pub const STOP: i32 = 1 << 8;
     pub const WATCH: i32 = 2 << 8;
+    pub const TAKEN: i32 = 3 << 8;
+    pub const CEILING: i32 = 4 << 8;
 
-    /// The second half of the map's key; the first is the process.
+    /// The second half of the map's key; the first is the process, or the GPU.
     pub fn code(self) -> u32 {
         match self {
             Rule::First(call) => u32::from(call.code()),
             Rule::Stop(call) => u32::from(call.code()) | Self::STOP.unsigned_abs(),
             Rule::Watch => Self::WATCH.unsigned_abs(),
+            Rule::Taken => Self::TAKEN.unsigned_abs(),
+            Rule::Ceiling => Self::CEILING.unsigned_abs(),
         }
     }
 
     /// As the programs put it together.
-    pub fn key(self, pid: u32) -> [u8; 8] {
+    pub fn key(self, of: u32) -> [u8; 8] {
         let mut key = [0; 8];
-        key[..4].copy_from_slice(&pid.to_ne_bytes());
+        key[..4].copy_from_slice(&of.to_ne_bytes());
         key[4..].copy_from_slice(&self.code().to_ne_bytes());
         key
     }
@@ -64,13 +69,8 @@ mod tests {
     #[test]
     fn no_two_rules_share_an_entry() {
         let of_calls = [Rule::First, Rule::Stop].into_iter().flat_map(|rule| Call::ALL.map(rule));
-        let all: Vec<_> = of_calls.chain([Rule::Watch]).collect();
+        let all: Vec<_> = of_calls.chain([Rule::Watch, Rule::Taken, Rule::Ceiling]).collect();
         let codes: HashSet<_> = all.iter().map(|rule| rule.code()).collect();
         assert_eq!(codes.len(), all.len());
-    }
-
-    #[test]
-    fn a_gated_process_may_not_launch_once() {
-        assert!(u64::from(LAUNCH_TAKES) > NO_LAUNCH);
     }
 }

@@ -18,9 +18,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::event::{
-    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, Sample, Source,
-    SourceStatus,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, Moment, Sample,
+    Source, SourceStatus,
 };
+use crate::hold;
 use crate::id::{ContainerId, GpuIndex, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::settings;
@@ -139,7 +140,16 @@ impl Monitor {
                 }
                 Vec::new()
             }
-            // Holds do not change who is on a GPU.
+            Event::Step { step, outcome: Ok(()), at, .. } => {
+                self.stepped(step, at);
+                Vec::new()
+            }
+            // Who waits for memory waits for a look that finds some.
+            Event::Halted { call: HaltedCall::Allocation { .. }, at, .. } => {
+                self.pace.event(at);
+                Vec::new()
+            }
+            // Other holds do not change who is on a GPU.
             Event::Halted { .. }
             | Event::Drained { .. }
             | Event::Launched { .. }
@@ -269,7 +279,7 @@ impl Monitor {
         }
         let listed: BTreeSet<ProcKey> = listed.iter().map(|seen| seen.process).collect();
         for (_, stay) in self.stays.iter_mut().filter(|(process, _)| !listed.contains(process)) {
-            stay.not_listed(gpu);
+            stay.not_listed(gpu, at);
         }
     }
 
@@ -309,6 +319,19 @@ impl Monitor {
                 memory = presence.memory.map(|bytes| bytes + memory.unwrap_or_default()).or(memory);
             }
             task.peak_memory = task.peak_memory.max(memory);
+        }
+    }
+
+    /// Locking and moving memory change what the driver lists, not who is here.
+    fn stepped(&mut self, step: hold::Step, at: Mono) {
+        let is_locked = match step {
+            hold::Step::Lock(_) => true,
+            hold::Step::Unlock(_) => false,
+            hold::Step::Checkpoint(_) | hold::Step::Restore(_) => return self.pace.event(at),
+            _ => return,
+        };
+        if let Some(stay) = step.process().and_then(|process| self.stays.get_mut(&process)) {
+            stay.lock(is_locked, at);
         }
     }
 

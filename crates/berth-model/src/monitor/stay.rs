@@ -14,6 +14,9 @@
 //! dated the same however often one looks. A process no probe has seen come is on from the first look that lists it to
 //! the first that does not; one that the very first look lists was there before, and is dated by its own start.
 //!
+//! A process that the driver has locked may be *parked*: its memory is in host memory, and no list has it. From its lock to its
+//! unlock it is where it was, and a list says nothing but what it finds.
+//!
 //! Probes can miss something, so neither `Opening` nor "on but not listed" lasts for ever. A list that could not be read
 //! says nothing.
 
@@ -50,6 +53,16 @@ pub(super) struct Stay {
     is_probed: bool,
     /// Since when it is on but on no list.
     unlisted_since: Option<Mono>,
+    locked: Locked,
+}
+
+/// Whether the driver keeps the process locked, by berth's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Locked {
+    No,
+    Yes,
+    /// Looks that began before say nothing yet.
+    Until(Mono),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +102,21 @@ impl Stay {
             contexts: 0,
             is_probed: false,
             unlisted_since: None,
+            locked: Locked::No,
+        }
+    }
+
+    /// The driver has locked it, or lets it go on.
+    pub fn lock(&mut self, is_locked: bool, at: Mono) {
+        self.locked = if is_locked { Locked::Yes } else { Locked::Until(at) };
+    }
+
+    /// Nothing that a look which began at `at` misses is evidence: its memory may have been moved out.
+    fn may_be_parked(&self, at: Mono) -> bool {
+        match self.locked {
+            Locked::No => false,
+            Locked::Yes => true,
+            Locked::Until(end) => at <= end,
         }
     }
 
@@ -190,9 +218,14 @@ impl Stay {
         presence.first_listed
     }
 
-    /// The list of `gpu` was read and the process is not on it. Call [`Stay::settle`] when all lists are in.
-    pub fn not_listed(&mut self, gpu: GpuIndex) {
-        self.on_gpus.remove(&gpu);
+    /// The list of `gpu` was read by a look that began at `at`, and the process is not on it. Call [`Stay::settle`] when all
+    /// lists are in.
+    pub fn not_listed(&mut self, gpu: GpuIndex, at: Mono) {
+        if !self.may_be_parked(at) {
+            self.on_gpus.remove(&gpu);
+        } else if let Some(presence) = self.on_gpus.get_mut(&gpu) {
+            (presence.memory, presence.core, presence.last_listed) = (None, None, at);
+        }
     }
 
     /// `gpu` is no longer there, so no list will tell. On no other, the process is unlisted since it was last seen there.
@@ -247,7 +280,7 @@ impl Stay {
 
     fn end(&mut self, at: Mono) -> Step {
         let at = if let Phase::On { since, .. } = self.phase { at.max(since) } else { at };
-        *self = Self { is_probed: self.is_probed, ..Self::new(self.facts.clone()) };
+        *self = Self { is_probed: self.is_probed, locked: self.locked, ..Self::new(self.facts.clone()) };
         Step::Ended { at }
     }
 }

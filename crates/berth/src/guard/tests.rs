@@ -94,6 +94,7 @@ fn entry(name: &str, since: u64, grip: Grip) -> Entry {
         container: None,
         grip,
         want: Want::Gated,
+        needs_back: Vec::new(),
         by: By::Policy,
         since: Mono(since),
         since_wall: Timestamp::UNIX_EPOCH,

@@ -176,6 +176,8 @@ impl<'a> Undo<'a> {
             tenant: tenant.clone(),
             cgroup: entry.and_then(|entry| entry.cgroup.clone()),
             container: entry.and_then(|entry| entry.container.clone()),
+            needs_back: entry.into_iter().flat_map(|entry| &entry.needs_back).map(|it| (it.process, it.held)).collect(),
+            standing: BTreeSet::new(),
         };
         let (hands, outcome_tx) = (self.hands.clone(), self.outcome_tx.clone());
         self.in_flight.insert(tenant.clone(), step);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use berth_load::{Edge, Event, FOREVER, Line, Mode, Moment, Options as Load};
 use berth_model::{Bytes, ProcKey};
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 
 use super::{LONG, key};
 use crate::driver::{Driver, DriverError, Options, ParkOptions, Parking};
-use crate::nvml::{GpuProbe, NvmlProbe, RawReading};
+use crate::nvml::{GpuLook, GpuProbe, NvmlProbe, RawReading};
 use crate::testing::eventually;
 
 /// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
@@ -67,21 +68,14 @@ impl SimHost {
     }
 
     pub fn parking(&self) -> Parking {
-        let options =
-            ParkOptions { margin: Bytes::from_mib(16), gpu_reserve: Bytes::from_mib(4), ..ParkOptions::default() };
+        let options = ParkOptions { margin: Bytes::from_mib(16), ..ParkOptions::default() };
         Parking::new(self.driver(), Box::new(self.probe()), options)
     }
 
     /// Has memory, as NVML tells, and does nothing.
     pub fn idle(&self, memory: Bytes) -> Tenant {
         let tenant = Tenant::start(&self.library("libcuda.so.1"), &format!("hold:{}", memory.0));
-        let mut probe = self.probe();
-        probe.inventory().unwrap();
-        let pid = tenant.key().pid;
-        eventually("its memory is told", || {
-            let RawReading::Ok { processes: Ok(listed), .. } = &probe.look(false).gpus[0].reading else { return false };
-            listed.iter().any(|process| process.pid == pid && process.memory > Some(memory))
-        });
+        tenant.until_listed(&mut self.probe(), memory);
         tenant
     }
 
@@ -110,7 +104,7 @@ impl SimHost {
 
     /// Asks for the lock of another process, then parks it if told to, and ends without undoing anything.
     pub fn rival(&self, verb: &str, process: ProcKey) -> Rival {
-        Rival(spawn(&self.library("libcuda.so.1"), &format!("{verb}:{}", process.pid)))
+        Rival::start(&self.library("libcuda.so.1"), verb, process)
     }
 
     fn library(&self, name: &str) -> PathBuf {
@@ -158,6 +152,17 @@ impl Tenant {
         }
     }
 
+    /// Waits until NVML tells that it has more than this.
+    pub fn until_listed(&self, probe: &mut NvmlProbe, memory: Bytes) {
+        probe.inventory().unwrap();
+        let pid = self.key().pid;
+        let has = |gpu: &GpuLook| {
+            let RawReading::Ok { processes: Ok(listed), .. } = &gpu.reading else { return false };
+            listed.iter().any(|process| process.pid == pid && process.memory > Some(memory))
+        };
+        eventually("its memory is told", || probe.look(false).gpus.iter().any(has));
+    }
+
     pub fn key(&self) -> ProcKey {
         key(self.child.id())
     }
@@ -184,6 +189,10 @@ impl Drop for Tenant {
 pub struct Rival(Child);
 
 impl Rival {
+    pub fn start(libcuda: &Path, verb: &str, process: ProcKey) -> Rival {
+        Rival(spawn(libcuda, &format!("{verb}:{}", process.pid)))
+    }
+
     pub fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -207,6 +216,9 @@ fn spawn(libcuda: &Path, order: &str) -> Child {
         .unwrap()
 }
 
+/// Between the two rounds of a pausing tenant: longer than its memory takes to be moved out and back.
+const PAUSE: Duration = Duration::from_secs(15);
+
 /// Tells a child of this test program what to be: `MODE:AMOUNT:LIBCUDA`, or `VERB:PID:LIBCUDA` on another process.
 const ORDER: &str = "BERTH_TEST_DRIVER_TENANT";
 
@@ -228,6 +240,10 @@ fn tenant_process() {
     }
     let mut options = match mode {
         "hold" => Load { alloc_bytes: amount.parse().unwrap(), hold: FOREVER, ..Load::new(Mode::Hold) },
+        // Computes, pauses with its memory, computes again, and checks what it got.
+        "pausing" => {
+            Load { size: amount.parse().unwrap(), repeats: 2, gap: PAUSE, verify: true, ..Load::new(Mode::Matmul) }
+        }
         "light" => Load { size: amount.parse().unwrap(), ..Load::new(Mode::Light) },
         _ => Load { size: amount.parse().unwrap(), ..Load::new(Mode::Matmul) },
     };

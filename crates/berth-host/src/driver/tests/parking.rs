@@ -5,13 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
+use berth_model::hold::Held;
 use berth_model::{Bytes, GpuIndex, ProcKey, ProcessKind};
 use tempfile::TempDir;
 
 use super::{LONG, Sleeper};
 use crate::driver::api::code;
 use crate::driver::fake::FakeApi;
-use crate::driver::{Driver, Held, Options, ParkError, ParkOptions, Parking};
+use crate::driver::{Driver, Options, ParkError, ParkOptions, Parking};
 use crate::nvml::{FakeGpu, FakeProbe};
 
 const GIB: u64 = 1 << 30;

@@ -215,7 +215,7 @@ fn a_park_that_comes_true_after_its_daemon_died_is_undone() {
     eventually("it is locked", || driver.state(tenant.key()).unwrap() != State::Running);
     daemon.kill();
     let hands = DriverHands { driver: driver.clone(), parking: Some(host.parking()), lock_timeout: LONG };
-    eventually("it is back", || hands.restore(tenant.key()).is_ok());
+    eventually("it is back", || hands.restore(tenant.key(), None).is_ok());
     eventually("it is unlocked", || hands.unlock(tenant.key()).is_ok());
     assert_eq!(driver.state(tenant.key()).unwrap(), State::Running);
 }

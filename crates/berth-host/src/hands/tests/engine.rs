@@ -25,7 +25,7 @@ impl Stage {
         let hands = hands().with_docker(Pauser::new(&engine.socket, Duration::from_secs(10)));
         let id = ContainerId(A.into());
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
-        let subject = Subject { tenant, cgroup: Some(cgroup.path.clone()), container: Some(id) };
+        let subject = Subject::new(tenant, Some(cgroup.path.clone()), Some(id));
         Stage { engine, cgroup, hands, subject }
     }
 

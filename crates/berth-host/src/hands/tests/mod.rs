@@ -34,7 +34,7 @@ fn hands() -> HostHands {
 
 fn subject(cgroup: &Path) -> Subject {
     let tenant = TenantKey::Cgroup { path: "/test".into() };
-    Subject { tenant, cgroup: Some(cgroup.to_owned()), container: None }
+    Subject::new(tenant, Some(cgroup.to_owned()), None)
 }
 
 fn motion(path: &Path) -> Motion {
@@ -191,16 +191,4 @@ fn fake_hands_tell_what_was_asked_and_fail_and_wait_as_told() {
     hands.let_go(unlock);
     assert_eq!(stuck.join().unwrap(), Ok(()));
     assert_eq!(hands.steps(), [lock, lock, unlock].map(|step| (somebody.tenant.clone(), step)));
-}
-
-#[test]
-fn the_benchmark_times_both_ways_and_leaves_nothing_behind() {
-    for hierarchy in hierarchies("the_benchmark_times_both_ways_and_leaves_nothing_behind") {
-        let timing = bench::freezer(&freezer(), &hierarchy, 1, 20).unwrap();
-        for quantiles in [timing.hold, timing.release] {
-            assert!(0 < quantiles.p50_ns && quantiles.p50_ns <= quantiles.p99_ns, "{timing:?}");
-        }
-        assert!(!hierarchy.join(format!("berth-bench-{}", std::process::id())).exists());
-    }
-    assert!(bench::Quantiles::of(Vec::new()).is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use berth_model::{Bytes, Event, HaltedCall, ProcKey};
+use berth_model::{Bytes, Event, GpuIndex, HaltedCall, ProcKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::{ProbeError, read_halted};
@@ -240,15 +240,22 @@ fn a_hundred_processes_are_gated_and_let_go() {
     });
 }
 
+const MIB: u64 = 1 << 20;
+const GPU: GpuIndex = GpuIndex(7);
+
 #[test]
-fn an_allocation_beyond_the_limit_is_stopped_and_a_smaller_one_is_not() {
+fn an_allocation_that_the_pool_has_no_room_for_is_stopped_and_a_smaller_one_is_not() {
     each_way("a_limit", |scene| {
         let mut tenant = scene.newcomer(2);
         let process = key(tenant.pid());
-        scene.probes.limit_allocations(process, Some(Bytes(1 << 20))).unwrap();
+        scene.probes.limit_allocations(process, Some(GPU)).unwrap();
         tenant.call("create");
         tenant.repeat("take", 1 << 20);
+        assert_eq!(scene.probes.taken(GPU), Bytes(0), "a GPU without bounds is not counted");
+        scene.probes.allow(GPU, Bytes(3 * MIB)).unwrap();
+        tenant.repeat("take", 1 << 20);
         tenant.repeat("pitch", 1024);
+        assert_eq!(scene.probes.taken(GPU), Bytes(2 * MIB));
         for (what, amount, bytes) in [("take", (1 << 20) + 1, (1 << 20) + 1), ("pitch", 1025, 1025 << 10)] {
             let [_, before] = tenant.made();
             let call = scene.stops_at(&mut tenant, what, amount);
@@ -258,10 +265,34 @@ fn an_allocation_beyond_the_limit_is_stopped_and_a_smaller_one_is_not() {
             tenant.answer(what);
             assert_eq!(tenant.made(), [0, before + 1], "{what}");
         }
+        assert_eq!(scene.probes.taken(GPU), Bytes(2 * MIB), "what was stopped was put back");
+        tenant.repeat("take", 1 << 20);
+        scene.probes.allow(GPU, Bytes(4 * MIB)).unwrap();
+        tenant.repeat("take", 1 << 20);
         tenant.call("launch");
         scene.probes.limit_allocations(process, None).unwrap();
         tenant.repeat("take", u32::MAX);
         assert_eq!(scene.told(), []);
+    });
+}
+
+/// Each would fit by itself; were they measured one by one, several would pass.
+#[test]
+fn of_many_that_allocate_at_the_same_instant_no_more_pass_than_there_is_room_for() {
+    each_way("many_allocate", |scene| {
+        let mut tenants: Vec<_> = (0..6).map(|_| scene.workshop.tenant()).collect();
+        scene.probes.allow(GPU, Bytes(2 * MIB)).unwrap();
+        for tenant in &mut tenants {
+            tenant.call("init");
+            scene.probes.limit_allocations(key(tenant.pid()), Some(GPU)).unwrap();
+        }
+        tenants.iter_mut().for_each(|tenant| tenant.begin("take", 1 << 20));
+        for _ in 0..4 {
+            assert!(matches!(scene.next_halt().1, HaltedCall::Allocation { .. }));
+        }
+        let made = || tenants.iter().map(|tenant| tenant.made()[1]).sum::<u64>();
+        eventually("two have passed", || made() == 2);
+        assert_eq!(scene.probes.taken(GPU), Bytes(2 * MIB));
     });
 }
 

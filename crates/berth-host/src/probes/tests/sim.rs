@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use berth_load::{GapRange, Mode, Phase};
-use berth_model::{Bytes, Event, HaltedCall, Moment, Mono, ProcKey};
+use berth_model::{Bytes, Event, GpuIndex, HaltedCall, Moment, Mono, ProcKey};
 use berth_sim::Profile;
 use berth_sim::server::{ServeOptions, Server, find_libraries};
 use tempfile::TempDir;
@@ -186,7 +186,8 @@ fn a_workload_has_its_input_in_place_when_it_stops_and_computes_when_it_is_let_g
 fn a_workload_waits_at_the_allocation_it_may_not_make_yet() {
     with_workload("a_limited_workload", |probes, event_rx, workload, process| {
         next(event_rx, |event| matches!(event, Event::Moment { moment: Moment::ContextGone, .. }).then_some(()));
-        probes.limit_allocations(process, Some(Bytes(1 << 20))).unwrap();
+        probes.allow(GpuIndex(0), Bytes(1 << 20)).unwrap();
+        probes.limit_allocations(process, Some(GpuIndex(0))).unwrap();
         let (stopped, call) = next(event_rx, halted);
         assert_eq!((stopped, call), (process, HaltedCall::Allocation { bytes: Bytes(2_048 * 2_048 * 4) }));
         until_stopped(process);

@@ -6,12 +6,12 @@
 
 use std::sync::mpsc::Sender;
 
-use berth_model::{Bytes, Event, HaltedCall, Mono, ProcKey};
+use berth_model::{Bytes, Event, GpuIndex, HaltedCall, Mono, ProcKey};
 
 use super::super::error::ProbeError;
 use super::super::function::{Call, Hot};
 use super::super::program::Record;
-use super::super::rule::{NO_LAUNCH, Phase, Rule};
+use super::super::rule::{Phase, Rule};
 use super::super::stay::Interest;
 use super::super::sys;
 use super::super::worker::Order;
@@ -26,11 +26,12 @@ pub struct Ask {
     pub reply: Sender<Result<(), ProbeError>>,
 }
 
-/// What is wished for; off, or without a limit, is always possible, also for a process that is gone.
+/// What is wished for; off, or out of no pool, is always possible, also for a process that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     Gate(bool),
-    Limit(Option<Bytes>),
+    /// Its allocations come out of this GPU's pool.
+    Limit(Option<GpuIndex>),
     Watch(bool),
 }
 
@@ -55,8 +56,9 @@ impl Wish {
     /// The number of its rule; `None` for no rule.
     fn number(self) -> Option<u64> {
         match self {
-            Wish::Gate(on) => on.then_some(NO_LAUNCH),
-            Wish::Limit(limit) => limit.map(|bytes| bytes.0),
+            // Whatever it says: a rule is a rule.
+            Wish::Gate(on) => on.then_some(0),
+            Wish::Limit(pool) => pool.map(|gpu| u64::from(gpu.0)),
             Wish::Watch(on) => on.then_some(Phase::Unknown as u64),
         }
     }

@@ -107,7 +107,7 @@ fn hold_and_release(journal: &Journal, hands: &dyn Hands, cgroup: &Path, process
     let name = cgroup.file_name().unwrap().to_str().unwrap();
     let gated = Grip { gated: [process].into(), ..Grip::default() };
     let mut entry = Entry { cgroup: Some(cgroup.to_owned()), ..entry(name, 1, gated) };
-    let subject = Subject { tenant: entry.tenant.clone(), cgroup: entry.cgroup.clone(), container: None };
+    let subject = Subject::new(entry.tenant.clone(), entry.cgroup.clone(), None);
     journal.write(&entry).unwrap();
     // The gate's doing, which nobody has time to write down.
     kill_process(Pid::from_raw(process.pid.try_into().unwrap()).unwrap(), Signal::STOP).unwrap();
