@@ -14,6 +14,7 @@ mod support;
 
 mod bad_input;
 mod bench;
+mod bench_holds;
 mod changed_gpus;
 mod containers;
 mod contract;
@@ -24,8 +25,10 @@ mod history;
 mod holds;
 mod killed;
 mod life_cycle;
+mod memory;
 mod metrics;
 mod reused_pid;
+mod rules;
 mod scripts;
 mod stopping;
 mod systemd;
