@@ -129,9 +129,6 @@ pub struct Hold {
     /// How long a Docker container is held by the freezer of its cgroup, which is fast and which the engine knows nothing of, before
     /// the engine's own pause takes over: then `docker ps` shows it. A container with a health check is handed over at once.
     pub pause_after: Span,
-    /// How long a Docker container is held by the freezer of its cgroup, which is fast and which the engine knows nothing of, before
-    /// the engine's own pause takes over: then `docker ps` shows it. A container with a health check is handed over at once.
-    pub pause_after: Span,
     /// How long to wait for the driver to lock a process, which it does when the process's work is done.
     pub lock_within: Span,
     /// The CUDA driver library by which processes are locked and parked.
@@ -261,7 +258,6 @@ impl Default for Hold {
             journal: "/run/berth/holds".into(),
             cgroup_root: "/sys/fs/cgroup".into(),
             freeze_within: Span::from_millis(1_000),
-            pause_after: Span::from_millis(10_000),
             pause_after: Span::from_millis(10_000),
             lock_within: Span::from_millis(5_000),
             driver: "libcuda.so.1".into(),

@@ -35,6 +35,14 @@ impl Engine {
         Some(Self { address, image })
     }
 
+    pub fn at(address: String, image: &str) -> Self {
+        Self { address, image: image.to_owned() }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.address.strip_prefix("unix://").expect("the engine has a Unix socket").into()
     }
@@ -69,6 +77,36 @@ impl Container {
     pub fn pid(&self) -> u32 {
         let told = self.engine.docker(&["inspect", "--format", "{{.State.Pid}}", &self.id]).ok();
         told.trim().parse().unwrap()
+    }
+
+    /// What the engine says of it, by a template of `docker inspect`; empty if it has none such any more.
+    pub fn says(&self, template: &str) -> String {
+        self.engine.docker(&["inspect", "--format", &format!("{{{{{template}}}}}"), &self.id]).stdout.trim().to_owned()
+    }
+
+    /// `docker ACTION` on it, as somebody does in the middle of things.
+    pub fn docker(&self, action: &[&str]) -> Run {
+        self.engine.docker(&[action, &[&self.id]].concat())
+    }
+
+    /// Directory of the cgroup by which its engine would pause it; it must run.
+    pub fn freezer(&self) -> PathBuf {
+        let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap();
+        let path = |start: &str| cgroups.lines().find_map(|line| line.split_once(start).map(|(_, path)| path.to_owned()));
+        let root = PathBuf::from("/sys/fs/cgroup");
+        match path(":freezer:") {
+            Some(path) if root.join("freezer").exists() => root.join("freezer").join(path.trim_start_matches('/')),
+            _ => root.join(path("0::").unwrap().trim_start_matches('/')),
+        }
+    }
+
+    /// What its workload has printed so far.
+    pub fn log(&self) -> String {
+        self.engine.docker(&["logs", &self.id]).ok()
+    }
+
+    pub fn lines(&self) -> usize {
+        self.log().lines().count()
     }
 
     /// Waits until its workload has begun this phase, by what it prints.

@@ -1,0 +1,73 @@
+//! When the hold of a Docker container becomes its engine's business: after how long its pause takes over from the freezer.
+//!
+//! A freeze by the cgroup is taken back in no time, and the engine knows nothing of it: its health checks fail in there. A
+//! pause costs the release some 20 ms, is shown, and suspends them. Whether a hold will be long nobody knows at its beginning.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_model::{ContainerId, Event, TenantKey};
+
+/// Containers the engine has described, and with them whether it checks their health.
+#[derive(Debug, Default)]
+pub(super) struct Pausing {
+    is_checked: BTreeMap<ContainerId, bool>,
+}
+
+impl Pausing {
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Container(facts) => {
+                self.is_checked.insert(facts.id.clone(), facts.health_interval.is_some());
+            }
+            Event::ContainerGone { id } => {
+                self.is_checked.remove(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// `None` for those that no engine here can pause. `usual` for the others, but at once where health is checked: when the
+    /// next check comes is not known.
+    pub fn after(&self, tenant: &TenantKey, usual: Duration) -> Option<Duration> {
+        let is_checked = self.is_checked.get(tenant.docker_id()?)?;
+        Some(if *is_checked { Duration::ZERO } else { usual })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap as Labels;
+
+    use berth_model::{ContainerFacts, Runtime};
+
+    use super::*;
+
+    const USUAL: Duration = Duration::from_secs(10);
+
+    fn described(pausing: &mut Pausing, id: &ContainerId, health_interval: Option<Duration>) {
+        pausing.note(&Event::Container(Box::new(ContainerFacts {
+            id: id.clone(),
+            name: "a".into(),
+            image: "b".into(),
+            labels: Labels::new(),
+            owner: None,
+            started_at: None,
+            health_interval,
+        })));
+    }
+
+    #[test]
+    fn only_what_the_engine_has_described_is_paused_and_at_once_where_it_checks_health() {
+        let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
+        let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
+        assert_eq!(pausing.after(&tenant, USUAL), None);
+        described(&mut pausing, &id, None);
+        assert_eq!(pausing.after(&tenant, USUAL), Some(USUAL));
+        described(&mut pausing, &id, Some(Duration::from_secs(30)));
+        assert_eq!(pausing.after(&tenant, USUAL), Some(Duration::ZERO));
+        assert_eq!(pausing.after(&TenantKey::User { uid: 1 }, USUAL), None);
+        pausing.note(&Event::ContainerGone { id });
+        assert_eq!(pausing.after(&tenant, USUAL), None);
+    }
+}

@@ -1,0 +1,290 @@
+//! What people and their engine do to a container while berth holds it: nothing is left of the hold, nobody else is touched, and
+//! everyone is told the truth.
+//!
+//! `gate` holds by the cgroup's freezer, behind the engine's back; `freeze` by the engine's own pause.
+
+use std::time::Duration;
+
+use berth_load::{Edge, Event, Line, Phase};
+use berth_model::snapshot::HoldStage;
+use berth_model::time::Span;
+
+use crate::support::held::{hold, is_at, is_frozen, launching, nothing_is_left, stage};
+use crate::support::{Cgroups, Container, Engine, OwnEngine, Proxy, skip, throughout, until};
+
+const BOTH: [&str; 2] = ["gate", "freeze"];
+
+/// It was told to end, and did so by itself: 137 would be a SIGKILL.
+fn ended_by_itself(container: &Container) {
+    until("its end", || (container.says(".State.Running") == "false").then_some(()));
+    assert_eq!(container.says(".State.ExitCode"), "0");
+    let log = container.log();
+    let exits = |line: &str| {
+        let line = serde_json::from_str::<Line>(line).map(|line| line.event);
+        matches!(line, Ok(Event::Phase { phase: Phase::Exit, edge: Edge::Begin, .. }))
+    };
+    assert!(log.lines().any(exits), "it did not come to its own end: {log}");
+}
+
+#[test]
+fn a_held_container_that_is_stopped_takes_the_signal_and_ends_by_itself() {
+    let test = "a_held_container_that_is_stopped_takes_the_signal_and_ends_by_itself";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    for means in BOTH {
+        let container = launching(&engine, &host, &daemon, "stopped", &[]);
+        let cgroup = hold(&daemon, &container, means);
+        container.docker(&["stop", "--time", "60"]).ok();
+        ended_by_itself(&container);
+        daemon.sees_nothing_of(&container.key());
+        nothing_is_left(&daemon, &cgroup);
+    }
+}
+
+#[test]
+fn a_held_container_that_is_restarted_ends_by_itself_and_its_new_processes_are_free() {
+    let test = "a_held_container_that_is_restarted_ends_by_itself_and_its_new_processes_are_free";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    for means in BOTH {
+        let container = launching(&engine, &host, &daemon, "restarted", &[]);
+        let cgroup = hold(&daemon, &container, means);
+        let before = daemon.sees(&container.key());
+        container.docker(&["restart", "--time", "60"]).ok();
+        let after = daemon.row_where(&container.key(), |row| row.task_id.is_some() && row.task_id != before.task_id);
+        assert_ne!(after.pids, before.pids);
+        daemon.row_where(&container.key(), |row| row.hold.is_none());
+        nothing_is_left(&daemon, &cgroup);
+        assert_eq!(container.says(".State.Status"), "running");
+        goes_on(&container);
+        hold(&daemon, &container, means);
+        daemon.berth(&["release", &container.name]).ok();
+        nothing_is_left(&daemon, &cgroup);
+    }
+}
+
+#[test]
+fn a_held_container_that_is_removed_or_killed_leaves_nothing_and_the_next_of_its_name_is_free() {
+    let test = "a_held_container_that_is_removed_or_killed_leaves_nothing_and_the_next_of_its_name_is_free";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    for (means, way) in BOTH.into_iter().flat_map(|means| [(means, "rm"), (means, "kill")]) {
+        let container = launching(&engine, &host, &daemon, "gone", &[]);
+        let (key, name) = (container.key(), container.name.clone());
+        let cgroup = hold(&daemon, &container, means);
+        if way == "kill" {
+            container.docker(&["kill"]).ok();
+            until("its end", || (container.says(".State.Running") == "false").then_some(()));
+            assert_eq!(container.says(".State.ExitCode"), "137");
+        }
+        container.remove();
+        daemon.sees_nothing_of(&key);
+        nothing_is_left(&daemon, &cgroup);
+
+        let mut next = engine.run(&host, "next", &[], &["light"]);
+        next.rename(&name);
+        let row = daemon.row_where(&next.key(), |row| row.container_name == name && row.task_id.is_some());
+        assert_eq!(row.hold, None, "{means} {way}");
+        goes_on(&next);
+    }
+}
+
+#[test]
+fn a_held_container_that_is_renamed_is_held_and_released_under_its_new_name() {
+    let test = "a_held_container_that_is_renamed_is_held_and_released_under_its_new_name";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    for means in BOTH {
+        let mut container = launching(&engine, &host, &daemon, "old-name", &[]);
+        let cgroup = hold(&daemon, &container, means);
+        let renamed = format!("{}-renamed", container.name);
+        container.rename(&renamed);
+        let row = daemon.row_where(&container.key(), |row| row.container_name == renamed);
+        assert!(is_at(&row, HoldStage::Held) && is_frozen(&cgroup));
+        daemon.berth(&["release", &renamed]).ok();
+        nothing_is_left(&daemon, &cgroup);
+        goes_on(&container);
+    }
+}
+
+/// Behind the engine's back it can neither be paused nor unpaused: whoever tries is told, and nothing changes.
+#[test]
+fn a_person_s_pause_and_unpause_of_a_held_container_change_nothing_or_are_their_word() {
+    let test = "a_person_s_pause_and_unpause_of_a_held_container_change_nothing_or_are_their_word";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    let container = launching(&engine, &host, &daemon, "paused", &[]);
+    let cgroup = hold(&daemon, &container, "gate");
+    assert_eq!(container.says(".State.Status"), "running");
+    for action in ["pause", "unpause"] {
+        assert_ne!(container.docker(&[action]).code, 0, "{action}");
+        assert!(is_frozen(&cgroup) && is_at(&daemon.sees(&container.key()), HoldStage::Held), "{action}");
+    }
+    daemon.berth(&["release", &container.name, "--to-policy"]).ok();
+    nothing_is_left(&daemon, &cgroup);
+    assert_eq!(container.says(".State.Status"), "running");
+
+    hold(&daemon, &container, "freeze");
+    assert_ne!(container.docker(&["pause"]).code, 0, "it is paused already");
+    container.docker(&["unpause"]).ok();
+    daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Exempt));
+    nothing_is_left(&daemon, &cgroup);
+    goes_on(&container);
+}
+
+// === long holds ===
+
+#[test]
+fn a_hold_that_lasts_is_shown_by_the_engine_and_nothing_runs_on_the_way() {
+    let test = "a_hold_that_lasts_is_shown_by_the_engine_and_nothing_runs_on_the_way";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let pause_after = |settings: &mut berth_model::Settings| settings.hold.pause_after = Span::from_millis(1_500);
+    let Some((host, daemon)) = stage(test, &engine, pause_after) else { return };
+    let container = launching(&engine, &host, &daemon, "long", &[]);
+    let events = daemon.events();
+    let cgroup = hold(&daemon, &container, "gate");
+    assert_eq!(container.says(".State.Status"), "running", "at first the engine does not know");
+    let lines = container.lines();
+    until("the engine to take over", || {
+        assert!(is_at(&daemon.sees(&container.key()), HoldStage::Held), "held throughout");
+        (container.says(".State.Status") == "paused").then_some(())
+    });
+    assert!(is_frozen(&cgroup) && is_at(&daemon.sees(&container.key()), HoldStage::Held));
+    assert_eq!(container.lines(), lines, "it ran meanwhile");
+    assert!(engine.docker(&["ps"]).ok().contains("(Paused)"));
+
+    daemon.berth(&["release", &container.name]).ok();
+    assert_eq!(container.says(".State.Status"), "running");
+    nothing_is_left(&daemon, &cgroup);
+    goes_on(&container);
+    let told = events.all().iter().filter(|change| change.kind().starts_with("tenant_")).count();
+    assert_eq!(told, 2, "one hold and one release: {:?}", events.all());
+}
+
+/// Its check is a command in the container, which cannot run while that stands still. One check may fall into the moment of the
+/// hand-over; two in a row are a second apart.
+const CHECKED: [&str; 8] =
+    ["--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s", "--health-retries", "2"];
+
+#[test]
+fn a_container_whose_health_is_checked_stays_healthy_however_long_it_is_held() {
+    let test = "a_container_whose_health_is_checked_stays_healthy_however_long_it_is_held";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    let container = launching(&engine, &host, &daemon, "checked", &CHECKED);
+    let health = || container.says(".State.Health.Status");
+    let is_healthy = || (health() == "healthy").then_some(());
+    until("the first check", is_healthy);
+    let cgroup = hold(&daemon, &container, "gate");
+    until("the engine to take over", || (container.says(".State.Status") == "paused").then_some(()));
+    throughout(Duration::from_secs(4), || assert_eq!(health(), "healthy"));
+    daemon.berth(&["release", &container.name]).ok();
+    nothing_is_left(&daemon, &cgroup);
+    let last = container.says(".State.Health.Log");
+    until("the next check", || (container.says(".State.Health.Log") != last).then_some(()));
+    assert_eq!(health(), "healthy");
+
+    // What it was spared: frozen behind the engine's back.
+    let (file, frozen, thawed) = match cgroup.join("freezer.state").exists() {
+        true => ("freezer.state", "FROZEN", "THAWED"),
+        false => ("cgroup.freeze", "1", "0"),
+    };
+    std::fs::write(cgroup.join(file), frozen).unwrap();
+    until("a check to fail", || (health() == "unhealthy").then_some(()));
+    std::fs::write(cgroup.join(file), thawed).unwrap();
+}
+
+#[test]
+fn without_the_engine_a_long_hold_stays_with_the_freezer() {
+    let test = "without_the_engine_a_long_hold_stays_with_the_freezer";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let dir = tempfile::Builder::new().prefix("berth-cut.").tempdir_in("/tmp").unwrap();
+    let socket = dir.path().join("sock");
+    let mut proxy = Proxy::start(&socket, &engine.socket());
+    let change = |settings: &mut berth_model::Settings| {
+        settings.docker.socket = socket.clone();
+        settings.hold.pause_after = Span::from_millis(1_000);
+    };
+    let Some((host, daemon)) = stage(test, &engine, change) else { return };
+    let container = launching(&engine, &host, &daemon, "cut-off", &[]);
+    let cgroup = hold(&daemon, &container, "gate");
+    proxy.cut();
+    until("the attempt to hand it over", || {
+        let log = std::fs::read_to_string(host.file("berth.log")).unwrap();
+        log.contains("does not take over").then_some(())
+    });
+    assert!(is_frozen(&cgroup) && is_at(&daemon.sees(&container.key()), HoldStage::Held));
+    assert_eq!(container.says(".State.Status"), "running");
+    daemon.berth(&["release", &container.name]).ok();
+    nothing_is_left(&daemon, &cgroup);
+    goes_on(&container);
+    proxy.restore();
+}
+
+// === the engine and the kernel ===
+
+/// The kernel kills what stands still, too.
+#[test]
+fn a_held_container_that_is_killed_for_want_of_memory_leaves_nothing() {
+    let test = "a_held_container_that_is_killed_for_want_of_memory_leaves_nothing";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    for means in BOTH {
+        let options = ["--memory", "256m", "--oom-score-adj", "1000"];
+        let container = launching(&engine, &host, &daemon, "oom", &options);
+        let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
+        let memory = cgroups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path.to_owned());
+        let Some(memory) = memory.filter(|path| std::path::Path::new(&format!("/sys/fs/cgroup/memory{path}")).exists())
+        else {
+            return skip(test, "the memory of a container and its freezer are one hierarchy here");
+        };
+        let cgroup = hold(&daemon, &container, means);
+        // A process that shares its memory and not its freezer takes all there is; the container is the one to die.
+        let script = format!("echo $$ > /sys/fs/cgroup/memory{memory}/cgroup.procs && exec tail /dev/zero");
+        crate::support::run(std::process::Command::new("sh").args(["-c", &script]));
+        until("its end", || (container.says(".State.Running") == "false").then_some(()));
+        assert_eq!(container.says(".State.OOMKilled"), "true");
+        daemon.sees_nothing_of(&container.key());
+        nothing_is_left(&daemon, &cgroup);
+    }
+}
+
+#[test]
+fn an_engine_that_restarts_finds_its_held_containers_and_they_end_or_live_on_as_any_other() {
+    let test = "an_engine_that_restarts_finds_its_held_containers_and_they_end_or_live_on_as_any_other";
+    let Some(other) = Engine::for_test(test) else { return };
+    for (option, means) in
+        ["--live-restore=true", "--live-restore=false"].into_iter().flat_map(|o| BOTH.map(|m| (o, m)))
+    {
+        let Some(mut own) = OwnEngine::start(&other, Cgroups::OfTheMachine, &[option]) else {
+            return skip(test, "there is no dockerd, or it cannot have a mount namespace");
+        };
+        let engine = own.engine().clone();
+        let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+        let container = launching(&engine, &host, &daemon, "outlives", &[]);
+        let cgroup = hold(&daemon, &container, means);
+        let lives_on = option == "--live-restore=true";
+        own.bring_down();
+        own.bring_up();
+        if lives_on {
+            assert!(is_frozen(&cgroup), "{means}: the engine's restart is nobody's wish to release it");
+            until("the engine's word", || {
+                let status = container.says(".State.Status");
+                (status == if means == "freeze" { "paused" } else { "running" }).then_some(())
+            });
+            daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Held));
+            daemon.berth(&["release", &container.name]).ok();
+            goes_on(&container);
+        } else {
+            ended_by_itself(&container);
+            daemon.sees_nothing_of(&container.key());
+        }
+        nothing_is_left(&daemon, &cgroup);
+    }
+}
+
+/// It prints more than it has.
+fn goes_on(container: &Container) {
+    let lines = container.lines();
+    until("it to go on", || (container.lines() > lines).then_some(()));
+}
