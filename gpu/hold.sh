@@ -1,18 +1,73 @@
 #!/usr/bin/env bash
 # What holding does on this machine's GPU, in real containers; run by gpu/run.sh. Results go to $BERTH_RESULTS.
 #
-#   hold.sh [ROUNDS [CELL…]]     default: 3 rounds of 10x13312, 20x8192 and 20x5120
+#   hold.sh [OPTION]… [PART]…     PARTs are live and hold; default: both, in about 8 minutes on an H200
+#
+#   --gpu real|sim   on which GPU; sim is for trying this script out (default: real)
+#   --rounds N       rounds of each cell (default: 3)
+#   --alone N        of these, rounds with each means alone, in the first cell only (default: 1)
+#   --minutes N      begin no further round of a cell after this share of N minutes (default: 6, for all cells)
+#   --cell CELL      only this cell; may be repeated (default: 10x13312, 20x8192, 20x5120)
+#   --turns N        holds of each kind in part hold (default: 200)
+#
+#   live   berth bench live: unmanaged, fifo, paper and mps; in the first cell also each means alone and one by one
+#   hold   berth bench hold: in containers, then in plain cgroups
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 
+gpu=real rounds=3 alone=1 minutes=6 turns=200
+cells=() parts=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --gpu) gpu=${2:?--gpu needs real or sim} && shift ;;
+        --rounds) rounds=${2:?--rounds needs a number} && shift ;;
+        --alone) alone=${2:?--alone needs a number} && shift ;;
+        --minutes) minutes=${2:?--minutes needs a number} && shift ;;
+        --cell) cells+=("${2:?--cell needs a cell}") && shift ;;
+        --turns) turns=${2:?--turns needs a number} && shift ;;
+        live | hold) parts+=("$1") ;;
+        *) die "unknown: $1; see the head of $0" ;;
+    esac
+    shift
+done
+[ ${#cells[@]} -gt 0 ] || cells=(10x13312 20x8192 20x5120)
+[ ${#parts[@]} -gt 0 ] || parts=(live hold)
 out=${BERTH_RESULTS:?run this by gpu/run.sh}
-rounds=${1:-3}
-[ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- 10x13312 20x8192 20x5120
-# shellcheck disable=SC2206 # a list of words
-policies=(${BERTH_POLICIES:-fifo})
-options=(--gpu real --ground docker --rounds "$rounds" --save "$out/live.json" --logs "$out/logs")
-for cell in "$@"; do options+=(--cell "$cell"); done
-for policy in "${policies[@]}"; do options+=(--policy "$policy"); done
-berth --set "docker.socket=${DOCKER_HOST#unix://}" bench live "${options[@]}"
+berth() { command berth --set "docker.socket=${DOCKER_HOST#unix://}" "$@"; }
+heading() { printf '\n== %s (%s s since the start)\n' "$*" "$SECONDS"; }
+
+failed=()
+
+live() {
+    local cell means seconds contenders
+    contenders=(--contender fifo --contender paper --contender mps)
+    for means in gate lock freeze; do contenders+=(--contender "$means:$alone"); done
+    contenders+=(--contender one-by-one:1)
+    # The first cell has most contenders, and takes about as long as the others together.
+    seconds=$((minutes * 60 / 2))
+    for cell in "${cells[@]}"; do
+        heading "$cell"
+        berth bench live --gpu "$gpu" --ground docker --cell "$cell" "${contenders[@]}" --rounds "$rounds" \
+            --within "${seconds}s" --save "$out/live-$cell.json" --logs "$out/logs" || failed+=("$cell")
+        contenders=(--contender fifo --contender paper --contender mps)
+        seconds=$((minutes * 60 / 4))
+    done
+}
+
+hold() {
+    local ground measured
+    # Memory moves alike whatever its tenant is: parking is measured once.
+    measured=(--part docker --part cgroup --part lock --part gate --part park)
+    for ground in docker cgroup; do
+        heading "holding $ground"
+        berth bench hold --gpu "$gpu" --ground "$ground" --turns "$turns" "${measured[@]}" \
+            --save "$out/hold-$ground.json" || failed+=("hold-$ground")
+        measured=(--part cgroup --part lock --part gate)
+    done
+}
+
+# One that fails must not cost the others.
+for part in "${parts[@]}"; do "$part"; done
+heading "done"
+[ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"

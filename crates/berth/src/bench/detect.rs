@@ -7,11 +7,12 @@ use anyhow::{Context as _, bail};
 use berth_host::clock;
 use berth_load::{Event as LoadEvent, Line};
 use berth_model::settings::Mode;
-use berth_model::{Bytes, Moment, Settings, Snapshot, Span};
+use berth_model::{Bytes, Moment, Settings, Span};
 
 use super::daemon::Daemon;
+use super::machine::Machine;
 use super::quantiles::Quantiles;
-use super::report::{Cost, CurvePoint, Detection, Machine, PUBLISHED_ERROR_MS, Report, Workload};
+use super::report::{Cost, CurvePoint, Detection, PUBLISHED_ERROR_MS, Report, Workload};
 use super::seen::{self, Listener, What, first_told, instants, pair};
 use super::slowdown::{Slowdown, Window, Work};
 use super::truth::{self, End, Stay};
@@ -93,7 +94,7 @@ pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Re
     let mut bench = Bench { plan, stage: &mut stage, interrupt, say, launched: 0 };
     let mut report = Report {
         berth: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: bench.machine()?,
+        machine: Machine::of(bench.stage)?,
         workload: Workload { containers: plan.containers, processes_each: plan.rounds, matrix_size: plan.size },
         detection: Vec::new(),
         nvml_curve: Vec::new(),
@@ -146,22 +147,6 @@ impl Bench<'_> {
             (monitor.fast_interval, monitor.interval, monitor.probed_interval) = (every, every, every);
         }
         Daemon::start(&settings, self.stage.dir())
-    }
-
-    fn machine(&self) -> anyhow::Result<Machine> {
-        let snapshot: Snapshot = crate::engine::sample_once(&self.stage.settings())?;
-        let gpu = snapshot.gpus.first().context("no GPU answers")?;
-        let name = gpu.name.clone().context("the first GPU is lost")?;
-        let simulated = matches!(self.plan.gpu, GpuChoice::Sim { .. });
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Ok(Machine {
-            gpu: if simulated { format!("{name} (simulated)") } else { name },
-            simulated,
-            kernel: kernel.trim().to_owned(),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            tenants: self.stage.ground().to_owned(),
-            started_at: clock::anchor().wall.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        })
     }
 
     fn launch(&mut self, rounds: u32, gap_ms: u32) -> anyhow::Result<Tenant> {

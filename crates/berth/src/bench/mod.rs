@@ -2,13 +2,16 @@
 //!
 //! `detect` judges the monitor by the workload's own clock: how well each moment is dated, how soon it is told, what
 //! watching costs the host, and what it costs the tenants. `contention` makes tenants contend for a simulated GPU in virtual
-//! time, unmanaged and under each policy; `live` does the same with real processes and a real daemon.
+//! time, unmanaged and under each policy; `live` does the same with real processes and a real daemon. `hold` measures the
+//! means themselves: how soon a tenant stands still, and how soon it runs again.
 
 pub mod contender;
 pub mod contention;
 pub mod daemon;
 pub mod detect;
+pub mod hold;
 pub mod live;
+pub mod machine;
 pub mod quantiles;
 pub mod report;
 pub mod seen;

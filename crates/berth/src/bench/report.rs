@@ -6,6 +6,7 @@ use berth_model::Bytes;
 use serde::Serialize;
 
 use super::daemon::CpuPct;
+use super::machine::Machine;
 use super::quantiles::Quantiles;
 use super::slowdown::{Slowdown, Work};
 
@@ -23,17 +24,6 @@ pub struct Report {
     pub slowdown: Vec<Slowdown>,
     pub published_error_ms: f64,
     pub goals: Vec<Goal>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct Machine {
-    pub gpu: String,
-    pub simulated: bool,
-    pub kernel: String,
-    pub cpus: usize,
-    /// What the tenants were.
-    pub tenants: String,
-    pub started_at: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -111,11 +101,7 @@ impl Report {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let Workload { containers, processes_each, matrix_size } = self.workload;
-        writeln!(
-            out,
-            "{} · {} · {} CPUs · Linux {}",
-            self.machine.gpu, self.machine.tenants, self.machine.cpus, self.machine.kernel
-        )?;
+        writeln!(out, "{}", self.machine.to_text())?;
         writeln!(
             out,
             "{containers} tenants, {processes_each} processes each, two stays per process, {matrix_size}² products at random times\n"

@@ -1,9 +1,10 @@
 //! `berth bench`: measurements of berth itself.
 
 mod contention;
+mod hold;
 mod live;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -21,7 +22,8 @@ Examples:
   berth bench detect               on the simulated GPU, in containers if Docker runs
   berth bench detect --gpu real    on this host's GPU
   berth bench contention           the published figures, in virtual time
-  berth bench live                 a policy at work on real processes";
+  berth bench live                 a policy at work on real processes
+  berth bench hold                 how fast each means holds and lets go";
 
 const DETECT_EXAMPLES: &str = "\
 Examples:
@@ -44,6 +46,7 @@ pub struct Args {
 enum What {
     Detect(Box<Detect>),
     Contention(contention::Args),
+    Hold(Box<hold::Args>),
     Live(Box<live::Args>),
     #[command(hide = true)]
     Contender(contender::Args),
@@ -97,6 +100,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
         What::Contention(args) => contention::run(args)?,
+        What::Hold(args) => hold::run(args, global)?,
         What::Live(args) => live::run(args, global)?,
         What::Contender(args) => contender::run(args)?,
     }
@@ -121,9 +125,13 @@ fn run_detect(args: &Detect, global: &Global) -> Result<()> {
     };
     let interrupt = Interrupt::listen()?;
     let report = interrupt.outcome(detect::run(&plan, &interrupt, &say))?;
-    if let Some(file) = &args.save {
-        let text = serde_json::to_string_pretty(&report)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    }
+    save(args.save.as_deref(), &report)?;
     if args.json { Stdout::json(&report) } else { Stdout::line(&report.to_text()) }
+}
+
+/// Writes a report as JSON, if a file was named.
+fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }

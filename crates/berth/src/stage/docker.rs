@@ -166,6 +166,7 @@ impl DockerGround {
             binds: Some(binds),
             network_mode: Some("none".into()),
             devices: start.sim.is_none().then(gpu_devices),
+            ipc_mode: start.shares_ipc.then(|| "host".to_owned()),
             ..Default::default()
         };
         ContainerCreateBody {

@@ -20,7 +20,7 @@ use berth_model::{Settings, TenantKey};
 
 use self::cgroup::CgroupGround;
 use self::docker::DockerGround;
-use self::id::StageId;
+pub use self::id::StageId;
 use self::process::ProcessGround;
 use self::sim::SimGpu;
 
@@ -84,6 +84,7 @@ pub struct Stage {
     ground: Box<dyn Ground>,
     /// Why it is not a better one; empty if the caller chose.
     shortcomings: Vec<String>,
+    shares_ipc: bool,
 }
 
 /// A way to start and end tenants. Names are unique within a stage.
@@ -112,6 +113,8 @@ struct Start<'a> {
     library_dir: PathBuf,
     /// Must be writable for the tenant, at the same path.
     out: PathBuf,
+    /// It shares memory with programs of the host.
+    shares_ipc: bool,
 }
 
 impl Tenant {
@@ -143,11 +146,20 @@ impl Stage {
         };
         // After the tenants that use them.
         remove_left_behind(&std::env::temp_dir(), name);
-        Ok(Self { dir, gpu, ground, shortcomings })
+        Ok(Self { dir, gpu, ground, shortcomings, shares_ipc: false })
     }
 
     pub fn ground(&self) -> &'static str {
         self.ground.what()
+    }
+
+    pub fn is_simulated(&self) -> bool {
+        self.gpu.is_some()
+    }
+
+    /// Tenants launched from now on can share memory with programs of the host, as clients of an MPS server do.
+    pub fn share_ipc(&mut self) {
+        self.shares_ipc = true;
     }
 
     /// Why the tenants are nothing better, where nobody chose: one line for each ground that did not work.
@@ -190,6 +202,7 @@ impl Stage {
             sim: self.gpu.as_ref().map(SimGpu::dir),
             library_dir: self.library_dir()?,
             out,
+            shares_ipc: self.shares_ipc,
         };
         let started = self.ground.start(&start).with_context(|| format!("starting {}", launch.name))?;
         Ok(Tenant { lines, started })

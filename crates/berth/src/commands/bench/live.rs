@@ -1,13 +1,16 @@
 //! `berth bench live`: policies at work on tenants that contend, against nobody managing them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result};
-use berth_model::settings::PolicyName;
+use anyhow::{Context as _, Result, bail};
+use berth_model::Span;
+use berth_sim::Profile;
 
-use super::Gpu;
-use crate::bench::live::{self, Cell, Plan};
+use super::{Gpu, save};
+use crate::bench::live::report::Report;
+use crate::bench::live::way::Contender;
+use crate::bench::live::{self, Cell, Plan, compare};
 use crate::cli::Global;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
@@ -16,24 +19,35 @@ use crate::stage::{GpuChoice, GroundChoice};
 
 const EXAMPLES: &str = "\
 Examples:
-  berth bench live --cell 10x13312 --policy fifo --rounds 3
-  berth bench live --gpu real --ground docker --cell 10x13312 --cell 20x8192 --policy fifo --policy paper
+  berth bench live --cell 10x13312 --contender fifo --rounds 3
+  berth bench live --contender fifo --contender gate:1 --contender lock:1 --contender one-by-one:1
+  berth bench live --gpu real --ground docker --cell 10x13312 --contender fifo --contender mps
+  berth bench live --compare           three cells on the simulated GPU, beside virtual time
 
-Tenants are started and removed again; a daemon of its own is used, whatever else runs on the host.";
+Contenders: fifo and paper (policies with all means there are), gate, lock and freeze (fifo with that
+means alone), mps (clients of an MPS server, where there is one), one-by-one, off (watched only).
+Tenants are started and removed again; a daemon of its own is used, whatever else runs on the host.
+What was measured before Ctrl-C is printed and saved.";
+
+/// Two of the published figures and the smallest cell in which holding can pay.
+const COMPARED_CELLS: [&str; 3] = ["3x13312", "5x8192", "10x5120"];
 
 /// What a policy makes of tenants that contend, with real processes and a real daemon
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Tenants and the side of their matrices; may be repeated
-    #[arg(long = "cell", value_name = "COUNTxSIZE", default_values = ["5x8192"])]
+    /// Tenants and the side of their matrices; may be repeated [default: 5x8192]
+    #[arg(long = "cell", value_name = "COUNTxSIZE")]
     cells: Vec<CellName>,
-    /// Policies to compare with nobody managing; may be repeated
-    #[arg(long = "policy", value_name = "NAME", value_enum, default_values = ["fifo"])]
-    policies: Vec<Name>,
-    /// Runs of each policy in each cell
+    /// What to compare with nobody managing, in all rounds or the first few; may be repeated
+    #[arg(long = "contender", alias = "policy", value_name = "NAME[:ROUNDS]", default_values = ["fifo"])]
+    contenders: Vec<Contender>,
+    /// Runs of each contender in each cell
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Begin no further round after this time
+    #[arg(long, value_name = "TIME")]
+    within: Option<Span>,
     /// On which GPU
     #[arg(long, value_enum, default_value = "sim")]
     gpu: Gpu,
@@ -43,10 +57,13 @@ pub struct Args {
     /// What the tenants are
     #[arg(long, value_enum, default_value = "auto")]
     ground: GroundChoice,
+    /// Set the result beside what `berth bench contention` predicts for the simulated GPU [cells: three]
+    #[arg(long)]
+    compare: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Also write the JSON to this file
+    /// Also write the JSON to this file, after every run
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Keep what daemons and tenants wrote in this directory
@@ -54,18 +71,11 @@ pub struct Args {
     logs: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Name {
-    /// Berth's own
-    Fifo,
-    /// Pause newcomers at first sight, as published
-    Paper,
-    /// Watch and hold nobody
-    Off,
-}
-
 #[derive(Debug, Clone, Copy)]
-struct CellName(Cell);
+struct CellName {
+    tenants: u32,
+    size: u32,
+}
 
 impl FromStr for CellName {
     type Err = String;
@@ -73,7 +83,7 @@ impl FromStr for CellName {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('x').and_then(|(tenants, size)| Some((tenants.parse().ok()?, size.parse().ok()?)));
         match parsed {
-            Some((tenants, size)) if tenants > 0 && size > 0 => Ok(Self(Cell { size, tenants })),
+            Some((tenants, size)) if tenants > 0 && size > 0 => Ok(Self { tenants, size }),
             _ => Err(format!("`{text}` is no cell: write tenants and size, such as `10x13312`")),
         }
     }
@@ -81,10 +91,12 @@ impl FromStr for CellName {
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let settings = settings::load(global)?;
+    let predicted_on = if args.compare { Some(profile(args)?) } else { None };
     let plan = Plan {
-        cells: args.cells.iter().map(|cell| cell.0).collect(),
-        policies: args.policies.iter().map(|name| policy(*name)).collect(),
+        cells: cells(args, predicted_on.as_ref()),
+        contenders: args.contenders.clone(),
         rounds: args.rounds,
+        within: args.within.map(Span::get),
         gpu: match args.gpu {
             Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None },
             Gpu::Real => GpuChoice::Real,
@@ -94,18 +106,39 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         logs: args.logs.clone(),
     };
     let interrupt = Interrupt::listen()?;
-    let rows = interrupt.outcome(live::run(&plan, &interrupt, &say))?;
-    if let Some(file) = &args.save {
-        let text = serde_json::to_string_pretty(&rows)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    let mut last = None;
+    let measured = live::run(&plan, &interrupt, &say, &mut |measured| {
+        let report = Report::of(measured);
+        save(args.save.as_deref(), &report)?;
+        last = Some(report);
+        Ok(())
+    });
+    if let Some(mut report) = last {
+        if let Some(profile) = &predicted_on {
+            compare::add(&mut report, profile).context("predicting in virtual time")?;
+            save(args.save.as_deref(), &report)?;
+        }
+        if args.json { Stdout::json(&report)? } else { Stdout::line(&report.to_text())? }
     }
-    if args.json { Stdout::json(&rows) } else { Stdout::line(&live::to_text(&rows)) }
+    interrupt.outcome(measured)
 }
 
-fn policy(name: Name) -> PolicyName {
-    match name {
-        Name::Fifo => PolicyName::Fifo,
-        Name::Paper => PolicyName::Paper,
-        Name::Off => PolicyName::Off,
+fn profile(args: &Args) -> Result<Profile> {
+    if args.gpu == Gpu::Real {
+        bail!("--compare is for the simulated GPU: virtual time knows no other");
     }
+    let path = Path::new(&args.profile);
+    Ok(if path.exists() { Profile::load(path)? } else { Profile::builtin(&args.profile)? })
+}
+
+/// Where they are compared with a scenario, tenants do on the host what its programs do.
+fn cells(args: &Args, profile: Option<&Profile>) -> Vec<Cell> {
+    let default: &[&str] = if args.compare { &COMPARED_CELLS } else { &["5x8192"] };
+    let default = default.iter().filter_map(|name| name.parse().ok());
+    let named = if args.cells.is_empty() { default.collect() } else { args.cells.clone() };
+    let cell = |CellName { tenants, size }: CellName| {
+        let host_time = profile.map_or(Span::from_millis(0), |profile| compare::host_time(profile, size));
+        Cell { size, tenants, host_time }
+    };
+    named.into_iter().map(cell).collect()
 }

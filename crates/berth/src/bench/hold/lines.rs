@@ -1,0 +1,101 @@
+//! What a tenant says of itself: the workload's lines, each with its own clock.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use berth_load::{Edge, Event, Line, Moment, Phase};
+
+use crate::interrupt::Interrupt;
+
+/// What a tenant does is waited for no longer than this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The file with the lines of one tenant. The workload appends, so it may be emptied while it writes.
+#[derive(Debug, Clone)]
+pub struct Lines {
+    path: PathBuf,
+    interrupt: Interrupt,
+}
+
+impl Lines {
+    pub fn new(path: &Path, interrupt: &Interrupt) -> Lines {
+        Lines { path: path.to_owned(), interrupt: interrupt.clone() }
+    }
+
+    /// Whatever was said before is forgotten.
+    pub fn empty(&self) -> anyhow::Result<()> {
+        let emptied = File::options().write(true).truncate(true).open(&self.path);
+        emptied.map(drop).with_context(|| format!("emptying {}", self.path.display()))
+    }
+
+    /// Those that are written in full.
+    pub fn read(&self) -> anyhow::Result<Vec<Line>> {
+        let text = match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("reading {}", self.path.display()))?,
+        };
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let parsed = |text: &str| serde_json::from_str(text).with_context(|| format!("a line of the workload: {text}"));
+        whole.lines().map(parsed).collect()
+    }
+
+    /// The first that is dated after `ns`.
+    pub fn first_after(&self, ns: u64) -> anyhow::Result<Line> {
+        self.until("running again", |lines| lines.iter().find(|line| line.at.mono_ns > ns).cloned())
+    }
+
+    /// Until its next line can only come after a launch: it stands at one, or is about to.
+    pub fn until_at_launch(&self) -> anyhow::Result<()> {
+        let begun = Event::Phase { phase: Phase::Kernel, edge: Edge::Begin, repeat: None };
+        self.until("at a launch", |lines| {
+            let last = lines.last().map(|line| without_repeat(&line.event));
+            (last == Some(begun.clone())).then_some(())
+        })
+    }
+
+    pub fn until_moment(&self, wanted: Moment, of_task: u32) -> anyhow::Result<()> {
+        let is_it = |line: &Line| {
+            line.task == of_task && matches!(line.event, Event::Moment { moment, .. } if moment == wanted)
+        };
+        self.until("that far", |lines| lines.iter().any(is_it).then_some(()))
+    }
+
+    /// How long its rounds of kernels took, in nanoseconds.
+    pub fn rounds_ns(&self) -> anyhow::Result<Vec<f64>> {
+        let mut begun = None;
+        let mut rounds = Vec::new();
+        for line in self.read()? {
+            match line.event {
+                Event::Phase { phase: Phase::Kernel, edge: Edge::Begin, .. } => begun = Some(line.at.mono_ns),
+                Event::Phase { phase: Phase::Kernel, edge: Edge::End, .. } => {
+                    rounds.extend(begun.take().map(|from| line.at.mono_ns.saturating_sub(from) as f64));
+                }
+                _ => {}
+            }
+        }
+        Ok(rounds)
+    }
+
+    pub fn until<T>(&self, what: &str, found: impl Fn(&[Line]) -> Option<T>) -> anyhow::Result<T> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = found(&self.read()?) {
+                return Ok(found);
+            }
+            self.interrupt.check()?;
+            if Instant::now() > deadline {
+                bail!("the tenant of {} is not {what} after {} s", self.path.display(), PATIENCE.as_secs());
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+fn without_repeat(event: &Event) -> Event {
+    match event {
+        Event::Phase { phase, edge, .. } => Event::Phase { phase: *phase, edge: *edge, repeat: None },
+        other => other.clone(),
+    }
+}

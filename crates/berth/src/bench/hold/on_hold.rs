@@ -1,0 +1,68 @@
+//! A tenant that is held and let go the way the daemon does it, step by step; let go in any case when this is dropped.
+
+use std::collections::BTreeSet;
+
+use anyhow::anyhow;
+use berth_host::clock;
+use berth_host::hands::{Hands, Subject};
+use berth_model::ProcKey;
+use berth_model::hold::{self, Body, Freezer, Grip, Want};
+
+/// From a wish until it is so, on the tenants' clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+impl Span {
+    pub fn ms(self) -> f64 {
+        ms_between(self.from_ns, self.to_ns)
+    }
+}
+
+pub fn ms_between(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e6
+}
+
+pub struct OnHold<'a> {
+    hands: &'a dyn Hands,
+    subject: Subject,
+    processes: BTreeSet<ProcKey>,
+    grip: Grip,
+}
+
+impl<'a> OnHold<'a> {
+    /// Free, so far.
+    pub fn new(hands: &'a dyn Hands, subject: Subject, process: ProcKey) -> Self {
+        Self { hands, subject, processes: BTreeSet::from([process]), grip: Grip::default() }
+    }
+
+    /// Performs what leads there; confirmed when it returns.
+    pub fn go(&mut self, want: Want) -> anyhow::Result<Span> {
+        let from_ns = clock::now().0;
+        let body =
+            Body { processes: &self.processes, can_freeze: self.subject.cgroup.is_some(), freezer: Freezer::Cgroup };
+        while let Some(step) = hold::next(&self.grip, want, body) {
+            self.grip = self.grip.begun(step);
+            self.hands.perform(&self.subject, step).map_err(|failed| anyhow!("{}", failed.message))?;
+            self.grip = self.grip.done(step);
+        }
+        Ok(Span { from_ns, to_ns: clock::now().0 })
+    }
+
+    /// The gate has stopped a process of it.
+    pub fn stopped(&mut self, process: ProcKey) {
+        self.grip.stopped.insert(process);
+    }
+}
+
+impl Drop for OnHold<'_> {
+    fn drop(&mut self) {
+        // Whoever was gated may have been stopped since, whatever else went wrong.
+        self.grip = self.grip.after_crash();
+        if let Err(error) = self.go(Want::Free) {
+            tracing::warn!(error = format!("{error:#}"), tenant = %self.subject.tenant, "could not be let go");
+        }
+    }
+}

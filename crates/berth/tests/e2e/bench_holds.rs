@@ -1,0 +1,142 @@
+//! `berth bench hold` and `berth bench live`: real processes held by real means, and what is told of them.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Engine, Host, Staged, until};
+
+const HOLD: &str = "berth-hold";
+const LIVE: &str = "berth-live";
+
+/// Runs to its end, and leaves nothing.
+fn measured(stage: &'static str, args: &[&str]) -> Value {
+    let host = Host::bare();
+    let mut bench = Staged::start(&host, "bench", stage, args);
+    assert_eq!(bench.process.wait(), 0, "{}", told(&host));
+    bench.leaves_nothing();
+    serde_json::from_str(&bench.printed()).unwrap()
+}
+
+/// What it said on the way.
+fn told(host: &Host) -> String {
+    std::fs::read_to_string(host.file("bench.log")).unwrap_or_default()
+}
+
+fn rows<'a>(report: &'a Value, means: &str) -> Vec<&'a Value> {
+    let all = report["rows"].as_array().unwrap();
+    all.iter().filter(|row| row["means"].as_str().unwrap().starts_with(means)).collect()
+}
+
+fn p50_ms(row: &Value) -> f64 {
+    row["times_ms"]["p50"].as_f64().unwrap_or_else(|| panic!("not measured: {row}"))
+}
+
+#[test]
+fn every_freezer_of_this_host_and_the_lock_are_measured_beside_their_limits() {
+    let report = measured(
+        HOLD,
+        &["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--part", "lock", "--turns", "5", "--json"],
+    );
+    let both = std::path::Path::new("/sys/fs/cgroup/freezer").exists()
+        && std::path::Path::new("/sys/fs/cgroup/unified").exists();
+    assert_eq!(rows(&report, "cgroup").len(), if both { 4 } else { 2 }, "{report:#}");
+    for row in rows(&report, "cgroup").into_iter().chain(rows(&report, "lock, idle")) {
+        assert!(p50_ms(row) > 0.0 && row["bare"]["times_ms"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["goal"]["at_most_ms"], 1.0, "{row}");
+    }
+    // The simulated driver takes 0.4 ms for each, and a busy tenant's kernel must end first.
+    let [idle, _] = rows(&report, "lock, idle")[..] else { panic!("{report:#}") };
+    assert!(p50_ms(idle) >= 0.4, "{idle}");
+    assert_eq!(rows(&report, "lock, busy").len(), 2, "{report:#}");
+}
+
+#[test]
+fn the_gate_is_measured_from_arming_to_its_residue() {
+    let report = measured(HOLD, &["bench", "hold", "--ground", "cgroup", "--part", "gate", "--turns", "3", "--json"]);
+    if let Some(why) = report["absent"][0].as_str() {
+        crate::support::skip("the_gate_is_measured_from_arming_to_its_residue", why);
+        return;
+    }
+    let what: Vec<&str> = rows(&report, "gate").iter().map(|row| row["what"].as_str().unwrap()).collect();
+    for part in ["armed before a first launch", "hit → stopped", "release → running"] {
+        assert!(what.contains(&part), "{what:?}");
+    }
+}
+
+#[test]
+fn parking_is_measured_by_size_and_what_does_not_fit_is_told() {
+    let args = ["bench", "hold", "--ground", "cgroup", "--part", "park", "--size", "64MiB", "--size", "100TiB"];
+    let report = measured(HOLD, &[&args[..], &["--json"]].concat());
+    let parked = rows(&report, "park 64");
+    assert_eq!(parked.len(), 2, "{report:#}");
+    // The profile: 1.72 s and more to move out, 0.28 s and more to move in.
+    assert!(p50_ms(parked[0]) >= 1_720.0 && p50_ms(parked[1]) >= 280.0, "{report:#}");
+    assert!(rows(&report, "park 100")[0]["refused"].is_string(), "{report:#}");
+}
+
+#[test]
+fn a_measurement_of_holds_ended_in_the_middle_tells_what_it_has_and_leaves_nobody_held() {
+    let host = Host::bare();
+    let args = ["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--part", "lock", "--turns", "60000"];
+    let mut bench = Staged::start(&host, "bench", HOLD, &args);
+    until("a tenant that is frozen again and again", || {
+        assert!(bench.process.is_running(), "the measurement ended: {}", told(&host));
+        bench.processes().iter().any(|command| command.contains(" load ")).then_some(())
+    });
+    bench.process.signal(Signal::INT);
+    assert_eq!(bench.process.wait(), 130);
+    bench.leaves_nothing();
+}
+
+#[test]
+fn containers_are_paused_by_their_engine_and_frozen_behind_its_back() {
+    let Some(engine) = Engine::for_test("containers_are_paused_by_their_engine_and_frozen_behind_its_back") else {
+        return;
+    };
+    let socket = format!("docker.socket={}", engine.socket().display());
+    let args = ["--part", "docker", "--part", "cgroup", "--turns", "3", "--json"];
+    let report = measured(HOLD, &[&["--set", &socket, "bench", "hold", "--ground", "docker"], &args[..]].concat());
+    let [pause, unpause] = rows(&report, "docker pause")[..] else { panic!("{report:#}") };
+    assert!(p50_ms(pause) > 0.0 && p50_ms(unpause) > 0.0, "{report:#}");
+    assert!(!rows(&report, "cgroup").is_empty(), "{report:#}");
+}
+
+/// Of the first cell.
+fn way<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let ways = report["cells"][0]["ways"].as_array().unwrap();
+    ways.iter().find(|way| way["way"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
+}
+
+#[test]
+fn ways_to_share_are_measured_in_turn_and_what_is_missing_is_told() {
+    let args = ["bench", "live", "--ground", "cgroup", "--cell", "2x1024", "--rounds", "2", "--json"];
+    let ways = ["fifo", "lock:1", "one-by-one:1", "mps"].map(|way| ["--contender", way]).concat();
+    let report = measured(LIVE, &[&args[..], &ways].concat());
+    let runs = |name: &str| way(&report, name)["runs"].as_array().unwrap().len();
+    assert_eq!(["unmanaged", "fifo", "lock", "one-by-one"].map(runs), [2, 2, 1, 1]);
+    assert!(report["notes"][0].as_str().unwrap().contains("mps is left out"), "{report:#}");
+    let fifo = &way(&report, "fifo")["total_over_unmanaged"];
+    let [low, mean, high] = ["low", "mean", "high"].map(|of| fifo[of].as_f64().unwrap());
+    assert!(low <= mean && mean <= high && mean > 0.0, "{fifo}");
+    assert_eq!(report["cells"][0]["kernel"]["was_alone"], true);
+    // The whole run is told: what the kernels take alone, and where the rest went.
+    let run = &way(&report, "one-by-one")["runs"][0];
+    let part = |of: &str| run["timeline"][of].as_f64().unwrap();
+    let parts: f64 = ["start_s", "busy_s", "gaps_s", "end_s"].map(part).iter().sum();
+    assert!((parts - run["total_s"].as_f64().unwrap()).abs() < 1e-6, "{run}");
+}
+
+#[test]
+fn a_live_cell_is_set_beside_virtual_time() {
+    let args = ["bench", "live", "--ground", "cgroup", "--cell", "2x8192", "--rounds", "1", "--compare", "--json"];
+    let report = measured(LIVE, &args);
+    for compared in report["cells"][0]["compared"].as_array().unwrap() {
+        let total = &compared["total"];
+        let [live, predicted] = ["live_s", "predicted_s"].map(|of| total[of].as_f64().unwrap());
+        let off = total["off"].as_f64().unwrap();
+        assert!((live / predicted - 1.0 - off).abs() < 1e-9, "{compared}");
+        // A machine that is busy with other tests may be slower, never faster: kernels take what the profile says.
+        assert!(off > -0.1, "{compared}");
+    }
+    assert_eq!(report["cells"][0]["compared"].as_array().unwrap().len(), 2);
+}
