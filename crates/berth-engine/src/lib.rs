@@ -26,13 +26,14 @@ use berth_host::clock;
 use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Ask, Refusal, Reply};
+use berth_model::history::Spent;
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
 use berth_store::history::History;
 
 pub use control::Control;
 pub use describe::describe;
 use log::log_change;
-use manage::Manager;
+use manage::{Manager, Unmanaged};
 pub use once::sample_once;
 use sources::{Sources, ask_names};
 use steady::Steady;
@@ -99,7 +100,7 @@ impl Engine {
                 history = opened;
                 manage::manager(settings, sources.probes(), &event_tx, annals, clock::now())?
             }
-            Publish::SnapshotsOnly => Err("it only watches".to_owned()),
+            Publish::SnapshotsOnly => Err(Unmanaged { reason: "it only watches".to_owned(), ..Unmanaged::default() }),
         };
         let (control, ask_rx) = Control::new(event_tx);
         let probes = sources.probes();
@@ -160,8 +161,8 @@ type PublishFn = Box<dyn FnMut(Arc<Snapshot>, &[Change]) + Send>;
 
 struct Loop {
     monitor: Monitor,
-    /// Before the sources: whoever is held is set free while there still are probes. `Err`: why nobody can be held.
-    manager: Result<Manager, String>,
+    /// Before the sources: whoever is held is set free while there still are probes.
+    manager: Result<Manager, Unmanaged>,
     /// When the manager wants to be asked again though nothing has happened.
     turn_at: Option<Mono>,
     sources: Sources,
@@ -196,6 +197,7 @@ impl Loop {
             self.after(changes);
         }
         self.release_all();
+        self.leave();
     }
 
     /// Takes in what was asked; a manager answers in its turn.
@@ -203,7 +205,7 @@ impl Loop {
         for (ask, reply) in self.ask_rx.try_iter().take(BATCH) {
             match &mut self.manager {
                 Ok(manager) => manager.ask(ask, reply),
-                Err(reason) => reply(Err(Refusal::NoHolds { reason: reason.clone() })),
+                Err(unmanaged) => reply(Err(Refusal::NoHolds { reason: unmanaged.reason.clone() })),
             }
         }
     }
@@ -225,18 +227,26 @@ impl Loop {
 
     /// Lets the policy decide upon what is known now, and shows what came of it.
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
+        self.tasks_ended(snapshot, changes);
         let Ok(manager) = &mut self.manager else { return };
-        for change in changes.iter() {
-            if let Change::TaskEnded { task, tenant, at, .. } = change {
-                let ended = snapshot.ended.iter().find(|ended| ended.task_id == *task);
-                manager.task_ended(tenant, *at, ended.map(Arc::as_ref));
-            }
-        }
         let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
         self.turn_at = outcome.again_at;
         changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
         changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
         manager.show(snapshot, now);
+    }
+
+    /// Tasks that ended are remembered, also where nobody can be held.
+    fn tasks_ended(&mut self, snapshot: &Snapshot, changes: &[Change]) {
+        for change in changes {
+            let Change::TaskEnded { task, tenant, at, .. } = change else { continue };
+            let ended = snapshot.ended.iter().find(|ended| ended.task_id == *task);
+            match (&mut self.manager, ended) {
+                (Ok(manager), ended) => manager.task_ended(tenant, *at, ended.map(Arc::as_ref)),
+                (Err(unmanaged), Some(ended)) => unmanaged.annals.task(ended, Spent::default()),
+                (Err(_), None) => {}
+            }
+        }
     }
 
     /// Nobody stays held by a daemon that stops. What cannot be undone in time is on record, for the guard.
@@ -250,8 +260,16 @@ impl Loop {
                 manager.note(&event, clock::now());
             }
         }
+        manager.carry_out(&self.steady.date(clock::anchor()));
+    }
+
+    /// Tasks that go on are lost sight of.
+    fn leave(&mut self) {
         let now = self.steady.date(clock::anchor());
-        manager.carry_out(&now);
-        manager.leave(&mut self.monitor.snapshot(&now), &now);
+        let mut snapshot = self.monitor.snapshot(&now);
+        match &self.manager {
+            Ok(manager) => manager.leave(&mut snapshot, &now),
+            Err(unmanaged) => unmanaged.annals.leave(&snapshot, &now),
+        }
     }
 }

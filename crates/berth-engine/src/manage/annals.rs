@@ -24,6 +24,14 @@ pub(crate) struct Annals {
     writer: Option<Writer>,
 }
 
+/// Without a manager: tasks are remembered all the same.
+#[derive(Debug, Default)]
+pub(crate) struct Unmanaged {
+    /// Why nobody can be held.
+    pub reason: String,
+    pub annals: Annals,
+}
+
 /// Opens the history the settings name, and recalls what it says. Where that cannot be, the daemon runs on without.
 pub(crate) fn open(settings: &Settings, now: &Anchor) -> (Annals, Option<history::History>) {
     let mut annals = Annals::default();

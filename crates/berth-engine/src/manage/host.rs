@@ -19,7 +19,7 @@ use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
 use berth_store::{Journal, Kept, Role};
 
 use super::ground::{Ground, Place};
-use super::annals::Annals;
+use super::annals::{Annals, Unmanaged};
 use super::rules::Rules;
 use super::{Manager, Parts};
 use crate::{StartError, describe};
@@ -29,14 +29,14 @@ const JOURNAL_PATIENCE: Duration = Duration::from_secs(10);
 /// For the Docker Engine to answer.
 const ENGINE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why nobody can be held, where no policy is to hold anybody either; persons are then told so.
+/// Unmanaged where nobody can be held and no policy is to hold anybody either; persons are then told so.
 pub(crate) fn manager(
     settings: &Settings,
     probes: Option<Arc<Probes>>,
     event_tx: &Sender<Event>,
     annals: Annals,
     now: Mono,
-) -> Result<Result<Manager, String>, StartError> {
+) -> Result<Result<Manager, Unmanaged>, StartError> {
     let proc_root = &settings.processes.proc_root;
     let opened = Journal::open(&settings.hold.journal, Role::Daemon, JOURNAL_PATIENCE, proc_root);
     let (journal, left) = match opened {
@@ -44,7 +44,7 @@ pub(crate) fn manager(
         Err(error) if settings.hold.policy == PolicyName::Off => {
             let reason = describe(&error);
             tracing::warn!(reason, "nobody can be held by this daemon");
-            return Ok(Err(reason));
+            return Ok(Err(Unmanaged { reason, annals }));
         }
         Err(error) => return Err(StartError::Journal(error)),
     };

@@ -44,7 +44,7 @@ use crew::Crew;
 use ground::{Ground, Place};
 pub(crate) use host::manager;
 use annals::{Annals, hold_record};
-pub(crate) use annals::open as open_annals;
+pub(crate) use annals::{Unmanaged, open as open_annals};
 use meter::{Doing, Meters};
 use pausing::Pausing;
 use rules::Rules;
@@ -223,7 +223,7 @@ impl Manager {
     }
 
     /// The daemon stops while these go on.
-    pub fn leave(&mut self, snapshot: &mut Snapshot, now: &Anchor) {
+    pub fn leave(&self, snapshot: &mut Snapshot, now: &Anchor) {
         self.show(snapshot, now);
         self.annals.leave(snapshot, now);
     }

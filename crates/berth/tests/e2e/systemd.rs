@@ -82,6 +82,10 @@ fn systemd_starts_the_unit_restarts_a_dead_or_stuck_daemon_and_stops_it() {
     assert_eq!(systemd.property("ActiveState"), "inactive");
     assert_eq!((systemd.property("Result"), systemd.property("ExecMainStatus")), ("success".into(), "0".into()));
     assert!(!systemd.path("/run/berth/berth.sock").exists(), "its socket is left");
+    let remembered = systemd.run("berth", &["history", "holder.service"]);
+    let is_told =
+        remembered.stdout.contains("task lost sight of") && remembered.stderr.contains("/var/lib/berth/history");
+    assert!(is_told, "{remembered:?}");
     println!("{security}");
 }
 

@@ -36,14 +36,15 @@ pub struct Systemd {
 
 impl Systemd {
     /// `None`, said loudly, where systemd is not installed. `shared`: what is inside at the same path, beside the host's
-    /// directory and the binary's. `settings` become the ones in /etc; socket and table are those of an installation.
+    /// directory and the binary's. `settings` become the ones in /etc; socket, table, journal and history are those of an installation.
     pub fn boot(test: &str, host: &Host, manager: Manager, mut settings: Settings, shared: &[&Path]) -> Option<Self> {
         if !Path::new(SYSTEMD).exists() {
             skip_unprepared(test, &format!("{SYSTEMD} is not there (scripts/setup-tests.sh installs it)"));
             return None;
         }
         let own = Settings::default();
-        (settings.api, settings.table) = (own.api, own.table);
+        (settings.api, settings.table, settings.history) = (own.api, own.table, own.history);
+        settings.hold.journal = own.hold.journal;
         let config = host.write_config("installed", &settings);
         let (root, cgroup) = (host.file("root"), Cgroup::make("systemd"));
         std::fs::create_dir(&root).unwrap();
