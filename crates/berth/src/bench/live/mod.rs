@@ -149,11 +149,11 @@ impl Bench<'_> {
                 self.measured.note(format!("{cell}: {round} rounds, then the time was over"), self.say);
                 break;
             }
-            for index in 0..self.contenders.len() {
-                if left_out[index] || !self.contenders[index].is_in(round) {
+            for (index, is_left_out) in left_out.iter_mut().enumerate() {
+                if *is_left_out || !self.contenders[index].is_in(round) {
                     continue;
                 }
-                left_out[index] = !self.one(cell, &tenants, Turn { index, round, number })?;
+                *is_left_out = !self.one(cell, &tenants, Turn { index, round, number })?;
                 keep(&self.measured)?;
                 number += 1;
             }
