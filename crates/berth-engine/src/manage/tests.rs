@@ -1,5 +1,6 @@
 //! The manager with a real keeper, journal and policy, and hands that only write down what they are asked to do.
 
+mod annals;
 mod asks;
 mod rules;
 
@@ -141,6 +142,10 @@ impl Host {
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
             changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
             match self.event_rx.recv_timeout(Duration::from_millis(200)) {
+                // Done at once, by the clock of the test.
+                Ok(Event::Step { tenant, step, outcome, .. }) => {
+                    self.tell(Event::Step { tenant, step, outcome, at: Mono(self.now) });
+                }
                 Ok(event) => self.tell(event),
                 Err(_) => return,
             }
