@@ -12,7 +12,7 @@ mod host;
 mod pause;
 mod pin;
 mod signal;
-mod sys;
+pub(crate) mod sys;
 
 #[cfg(test)]
 mod tests;

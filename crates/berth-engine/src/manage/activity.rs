@@ -4,10 +4,14 @@
 //! that waits for the GPU has returned, it stands at a call, or its context is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use berth_model::hold::Step;
 use berth_model::{Event, GpuIndex, GpuReading, HaltedCall, Moment, Mono, ProcKey, TenantKey};
 use berth_policy::Activity;
+
+/// The driver's use of a GPU is an average over 200 ms, up to 200 ms old.
+const IDLE_TOLD_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Activities {
@@ -51,8 +55,9 @@ impl Activities {
             Event::Sample(sample) => {
                 for gpu in &sample.gpus {
                     self.looked.insert(gpu.index, sample.at);
-                    let GpuReading::Ok { processes: Ok(listed), .. } = &gpu.reading else { continue };
-                    listed.iter().for_each(|seen| self.found(seen.process, sample.at));
+                    let GpuReading::Ok { processes: Ok(listed), core, .. } = &gpu.reading else { continue };
+                    let is_idle = core.is_some_and(|core| core.get() == 0);
+                    listed.iter().for_each(|seen| self.found(seen.process, sample.at, is_idle));
                 }
             }
             _ => {}
@@ -123,11 +128,17 @@ impl Activities {
         }
     }
 
-    /// Found by a look, without a probe to tell what it does.
-    fn found(&mut self, process: ProcKey, at: Mono) {
+    /// Found by a look, without a probe to tell what it does. Who computed while nobody watched is quiet when its GPU has done
+    /// nothing for as long as the driver's figure looks back.
+    fn found(&mut self, process: ProcKey, at: Mono, is_idle: bool) {
         let Some(known) = self.processes.get_mut(&process) else { return };
         known.came.get_or_insert(at);
-        known.activity.get_or_insert(Activity::Unseen);
+        match *known.activity.get_or_insert(Activity::Unseen) {
+            Activity::Computing { since } if is_idle && at.since(since) >= IDLE_TOLD_WITHIN => {
+                known.activity = Some(Activity::Quiet { since: at });
+            }
+            _ => {}
+        }
     }
 
     /// Thawed after a stop: the launch it stood at is submitted now.

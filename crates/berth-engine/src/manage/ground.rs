@@ -25,6 +25,10 @@ pub(crate) trait Ground: Send {
     /// From now on, or no longer, tell when calls of the process that wait for the GPU return. Does not wait.
     fn watch_drains(&self, process: ProcKey, is_watched: bool);
 
+    /// Whether these processes of a tenant can be parked as things are, or why not; `None` if that is not known yet. Does not wait:
+    /// what is not known, or was asked long ago, is found out for the next time.
+    fn can_park(&self, processes: &BTreeSet<ProcKey>) -> Option<Result<(), String>>;
+
     /// From now on the process allocates out of this GPU's pool, or freely. Does not wait.
     fn limit(&self, process: ProcKey, pool: Option<GpuIndex>);
 

@@ -18,8 +18,9 @@ use berth_model::settings::{Mode, PolicyName};
 use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
 use berth_store::{Journal, Kept, Role};
 
-use super::ground::{Ground, Place};
 use super::annals::{Annals, Unmanaged};
+use super::checks::Checks;
+use super::ground::{Ground, Place};
 use super::rules::Rules;
 use super::{Manager, Parts};
 use crate::{StartError, describe};
@@ -58,12 +59,15 @@ pub(crate) fn manager(
         hands = hands.with_gate(probes.clone());
     }
     let driver = open_driver(settings);
-    let (has_driver, can_park) = (driver.is_some(), driver.as_ref().is_some_and(|hands| hands.parking.is_some()));
-    if let Some(driver) = driver {
-        hands = hands.with_driver(Arc::new(driver));
+    let driver = driver.map(Arc::new);
+    let has_driver = driver.is_some();
+    if let Some(driver) = &driver {
+        hands = hands.with_driver(driver.clone());
     }
+    let checks = driver.filter(|driver| driver.parking.is_some()).map(Checks::start).transpose();
+    let checks = checks.map_err(StartError::Thread)?;
     let probes = probes.map(Watch::start).transpose().map_err(StartError::Thread)?;
-    let ground = HostGround { proc_root: proc_root.clone(), freezer, probes, has_driver, can_park };
+    let ground = HostGround { proc_root: proc_root.clone(), freezer, probes, has_driver, checks };
     let parts = Parts {
         rules: Rules::of(settings),
         hands: Arc::new(hands),
@@ -143,7 +147,8 @@ struct HostGround {
     freezer: Arc<Freezer>,
     probes: Option<Watch>,
     has_driver: bool,
-    can_park: bool,
+    /// `None`: nothing can be parked here.
+    checks: Option<Checks>,
 }
 
 impl Ground for HostGround {
@@ -169,7 +174,7 @@ impl Ground for HostGround {
         if self.has_driver {
             means.insert(Means::Lock);
         }
-        if self.can_park {
+        if self.checks.is_some() {
             means.insert(Means::Park);
         }
         means
@@ -179,6 +184,10 @@ impl Ground for HostGround {
         if let Some(probes) = &self.probes {
             probes.ask(Wish::Drains(process, is_watched));
         }
+    }
+
+    fn can_park(&self, processes: &BTreeSet<ProcKey>) -> Option<Result<(), String>> {
+        self.checks.as_ref()?.ask(processes)
     }
 
     fn limit(&self, process: ProcKey, pool: Option<GpuIndex>) {

@@ -7,6 +7,7 @@
 mod activity;
 mod annals;
 mod asks;
+mod checks;
 mod crew;
 mod explain;
 mod ground;

@@ -28,6 +28,8 @@ pub(super) struct Room {
     limited: BTreeMap<ProcKey, GpuIndex>,
     /// Means that failed on a tenant, until when they are not offered.
     refused: BTreeMap<(TenantKey, Means), Mono>,
+    /// Those in whose memory someone is interested and who cannot be parked: why, where that is known.
+    unparkable: BTreeMap<TenantKey, Option<String>>,
 }
 
 impl Room {
@@ -105,10 +107,31 @@ impl Manager {
         }
         let ground = &self.ground;
         self.room.pools.read(now, |gpu| ground.taken(gpu));
+        self.ask_who_can_be_parked(view);
         for gpu in &mut view.gpus {
             if let (Some(total), Some(free)) = (gpu.memory_total, self.room.pools.free(gpu.index)) {
                 gpu.memory_used = Some(Bytes(total.0.saturating_sub(free.0)));
             }
+        }
+    }
+
+    /// Where someone waits for memory, the policy is offered to park only those of whom it is known that it can work.
+    fn ask_who_can_be_parked(&mut self, view: &mut View) {
+        let wants = |tenant: &Tenant| matches!(tenant.activity, Activity::AtAllocation { .. }) || is_parked(tenant);
+        let wanted: BTreeSet<GpuIndex> = view.tenants.iter().filter(|tenant| wants(tenant)).flat_map(gpus).collect();
+        self.room.unparkable.clear();
+        let candidates = |tenant: &&mut Tenant| {
+            tenant.means.contains(&Means::Park) && !is_parked(tenant) && !tenant.gpus.is_disjoint(&wanted)
+        };
+        for tenant in view.tenants.iter_mut().filter(candidates) {
+            let processes = self.activities.processes_of(&tenant.key);
+            let reason = match self.ground.can_park(&processes) {
+                Some(Ok(())) => continue,
+                Some(Err(reason)) => Some(reason),
+                None => None,
+            };
+            tenant.means.remove(&Means::Park);
+            self.room.unparkable.insert(tenant.key.clone(), reason);
         }
     }
 
@@ -185,26 +208,39 @@ impl Manager {
             let Activity::AtAllocation { .. } = tenant.activity else { continue };
             let Some(hold) = self.keeper.view(&tenant.key, now) else { continue };
             if (hold.want, hold.by) == (Want::Gated, By::Policy) {
-                let _ = self.keeper.want(&tenant.key, Want::Gated, By::Policy, &why(tenant, view), now);
+                let reason = why(tenant, view, &self.room.unparkable);
+                let _ = self.keeper.want(&tenant.key, Want::Gated, By::Policy, &reason, now);
             }
         }
     }
 }
 
-/// `GPU 0 has 2.0 GiB left, `a` has 20.0 GiB`.
-fn why(tenant: &Tenant, view: &View) -> String {
+fn is_parked(tenant: &Tenant) -> bool {
+    matches!(tenant.stand, Stand::Held { means: Means::Park, .. } | Stand::Moving { to: Some(Means::Park), .. })
+}
+
+fn gpus(tenant: &Tenant) -> Vec<GpuIndex> {
+    tenant.gpus.iter().copied().collect()
+}
+
+/// ``GPU 0 has 2.0 GiB left, `a` has 20.0 GiB``, and why that cannot be moved out where it was asked.
+fn why(tenant: &Tenant, view: &View, unparkable: &BTreeMap<TenantKey, Option<String>>) -> String {
     let free =
         tenant.gpus.iter().filter_map(|gpu| view.gpu(*gpu)).filter_map(|gpu| Some((gpu.index, gpu.memory_free()?)));
     let Some((gpu, free)) = free.min_by_key(|(_, free)| *free) else {
         return "it waits for memory of its GPU".to_owned();
     };
-    let mut others: Vec<(Bytes, &str)> = view
+    let mut others: Vec<(Bytes, &Tenant)> = view
         .tenants
         .iter()
         .filter(|other| other.key != tenant.key && other.gpus.contains(&gpu))
-        .filter_map(|other| Some((other.memory.filter(|memory| memory.0 > 0)?, other.name.as_str())))
+        .filter_map(|other| Some((other.memory.filter(|memory| memory.0 > 0)?, other)))
         .collect();
-    others.sort_unstable_by(|one, other| other.cmp(one));
-    let named = others.into_iter().take(MOST_NAMED).map(|(memory, name)| format!(", `{name}` has {memory}"));
+    others.sort_unstable_by_key(|(memory, other)| (std::cmp::Reverse(*memory), &other.key));
+    let named = others.into_iter().take(MOST_NAMED).map(|(memory, other)| {
+        let stays = unparkable.get(&other.key).and_then(Option::as_ref);
+        let stays = stays.map_or_else(String::new, |reason| format!(", which cannot be parked: {reason}"));
+        format!(", `{}` has {memory}{stays}", other.name)
+    });
     format!("GPU {gpu} has {free} left{}", named.collect::<String>())
 }

@@ -48,6 +48,7 @@ struct Meter {
     taken: Mutex<Bytes>,
     ceiling: Mutex<Option<Bytes>>,
     limited: Mutex<BTreeMap<ProcKey, GpuIndex>>,
+    unparkable: Mutex<Option<String>>,
 }
 
 impl Ground for OpenGround {
@@ -60,6 +61,10 @@ impl Ground for OpenGround {
     }
 
     fn watch_drains(&self, _: ProcKey, _: bool) {}
+
+    fn can_park(&self, _: &BTreeSet<ProcKey>) -> Option<Result<(), String>> {
+        Some(self.0.unparkable.lock().unwrap().clone().map_or(Ok(()), Err))
+    }
 
     fn limit(&self, process: ProcKey, pool: Option<GpuIndex>) {
         let mut limited = self.0.limited.lock().unwrap();

@@ -41,7 +41,7 @@ impl Driver {
 
     /// The driver waits for threads that cannot answer while they stand still.
     pub(super) fn refuse_standing(&self, verb: &'static str, target: &Target) -> Result<(), DriverError> {
-        let still = if target.is_stopped() {
+        let still = if target.is_stopped(&self.shared.options.proc_root) {
             "stopped".to_owned()
         } else {
             let membership = read(&self.shared.options.proc_root, target.process, "cgroup")?;

@@ -51,10 +51,22 @@ impl Target {
         is_alive(&self.pidfd)
     }
 
-    /// Stopped by a signal or a debugger when it was pinned.
-    pub fn is_stopped(&self) -> bool {
-        matches!(self.letter, 'T' | 't')
+    /// Stopped by a signal or a debugger when it was pinned. One whose first thread berth itself keeps at a call is not: the
+    /// others run.
+    pub fn is_stopped(&self, proc_root: &Path) -> bool {
+        match self.letter {
+            'T' => true,
+            't' => !is_traced_by_us(proc_root, self.process),
+            _ => false,
+        }
     }
+}
+
+/// The tracer is told as one of its threads.
+fn is_traced_by_us(proc_root: &Path, process: ProcKey) -> bool {
+    let status = read(proc_root, process, "status").unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map_or("", str::trim);
+    !tracer.is_empty() && Path::new("/proc/self/task").join(tracer).exists()
 }
 
 /// One of the files of the process. What it says is the process's if it still lives afterwards.

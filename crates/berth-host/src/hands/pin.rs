@@ -87,3 +87,115 @@ fn threads_outside_calls(proc_root: &Path, process: ProcKey) -> io::Result<Vec<u
         _ => Err(io::ErrorKind::NotFound.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Lines};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::testing::eventually;
+
+    const CHILD: &str = "BERTH_TEST_PINNED";
+
+    /// One thread never makes a system call, another tells that it lives.
+    struct Busy {
+        child: Child,
+        words: Lines<BufReader<ChildStdout>>,
+    }
+
+    impl Busy {
+        fn start() -> Self {
+            let mut child = Command::new("/proc/self/exe")
+                .args(["--exact", "hands::pin::tests::busy_process", "--nocapture", "--test-threads=1"])
+                .env(CHILD, "1")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut words = BufReader::new(child.stdout.take().unwrap()).lines();
+            let is_word = |line: &Result<String, _>| line.as_ref().is_ok_and(|line| line == "alive");
+            words.by_ref().find(is_word).unwrap().unwrap();
+            Busy { child, words }
+        }
+
+        fn key(&self) -> ProcKey {
+            read::key("/proc".as_ref(), self.child.id()).unwrap()
+        }
+
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_child(&self.child), signal).unwrap();
+        }
+
+        /// States of its threads as `/proc` shows them, without those that sleep.
+        fn states(&self) -> Vec<char> {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+            let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+            let states = stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next());
+            states.filter(|state| *state != 'S').collect()
+        }
+
+        fn says_something(&mut self) {
+            // What it said before is in the pipe: more than that.
+            for _ in 0..20 {
+                assert_eq!(self.words.next().unwrap().unwrap(), "alive");
+            }
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    /// No test: what the child runs.
+    #[test]
+    fn busy_process() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        std::thread::spawn(|| {
+            loop {
+                println!("alive");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        loop {
+            std::hint::black_box(());
+        }
+    }
+
+    #[test]
+    fn a_thread_outside_system_calls_stays_where_it_is_while_the_others_go_on() {
+        let mut busy = Busy::start();
+        busy.signal(Signal::STOP);
+        eventually("all of it stands still", || busy.states().iter().all(|state| *state == 'T'));
+        let pin = Pin::put("/proc".as_ref(), busy.key()).unwrap();
+        busy.signal(Signal::CONT);
+        eventually("the one is kept", || busy.states().contains(&'t'));
+        busy.says_something();
+        assert!(busy.states().contains(&'t'));
+        drop(pin);
+        eventually("it goes on", || busy.states() == ['R']);
+    }
+
+    #[test]
+    fn a_pinned_process_that_is_killed_is_seen_to_be_dead_at_once() {
+        let mut busy = Busy::start();
+        busy.signal(Signal::STOP);
+        eventually("all of it stands still", || busy.states().iter().all(|state| *state == 'T'));
+        let _pin = Pin::put("/proc".as_ref(), busy.key()).unwrap();
+        busy.signal(Signal::KILL);
+        eventually("its parent can reap it", || busy.child.try_wait().unwrap().is_some());
+    }
+
+    #[test]
+    fn of_a_process_that_has_ended_nothing_is_kept() {
+        let busy = Busy::start();
+        let later = ProcKey { start_ticks: busy.key().start_ticks + 1, ..busy.key() };
+        assert!(Pin::put("/proc".as_ref(), later).is_err());
+    }
+}

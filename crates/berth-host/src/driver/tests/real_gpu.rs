@@ -16,6 +16,7 @@ use crate::driver::api::Api;
 use crate::driver::measure::{lock_times, park_times};
 use crate::driver::sys::Cuda;
 use crate::driver::{Driver, DriverError, DriverHands, DriverSteps, Options, ParkError, ParkOptions, Parking, State};
+use crate::hands::sys::Tracee;
 use crate::nvml::{GpuLook, GpuProbe, NvmlProbe, RawReading};
 use crate::testing::eventually;
 
@@ -179,6 +180,19 @@ fn a_real_tenant_computes_rightly_after_it_was_parked_in_its_pause() {
     assert!(gpu.used() < before);
     parking.unpark(tenant.key()).unwrap();
     assert!(tenant.finish(), "its second result is compared with the CPU's");
+}
+
+/// How one that stands at an allocation is parked: its thread must not go on, the others must.
+#[test]
+fn a_real_process_is_locked_and_parked_with_one_thread_kept_still() {
+    let test = "a_real_process_is_locked_and_parked_with_one_thread_kept_still";
+    let Some(mut gpu) = Gpu::for_test(test) else { return };
+    let (tenant, parking) = (gpu.idle(Bytes(2 * GIB)), gpu.parking());
+    let kept = Tracee::seize(tenant.key().pid).unwrap();
+    eprintln!("lock with a thread kept still: {:?}", lock_times(&gpu.driver, tenant.key(), 20, LONG).unwrap());
+    eprintln!("park with a thread kept still: {:?}", park_times(&parking, tenant.key(), LONG).unwrap());
+    drop(kept);
+    assert_eq!(gpu.driver.state(tenant.key()).unwrap(), State::Running);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::{LONG, SOON, Sleeper, key};
 use crate::clock;
 use crate::driver::measure::{lock_times, park_times};
 use crate::driver::{Driver, DriverError, DriverHands, DriverSteps, Options, ParkError, State};
+use crate::hands::sys::Tracee;
 use crate::nvml::{GpuProbe, Look, RawReading};
 use crate::testing::{eventually, skip};
 
@@ -108,6 +109,19 @@ fn a_stopped_process_is_refused_until_it_goes_on() {
     eventually("it is told", || matches!(driver.lock(tenant.key(), LONG), Err(DriverError::StandsStill { .. })));
     tenant.signal(Signal::CONT);
     eventually("it can be locked", || driver.lock(tenant.key(), LONG).is_ok());
+}
+
+#[test]
+fn a_process_with_one_thread_kept_still_by_berth_itself_can_be_parked() {
+    let host = SimHost::start();
+    let (parking, tenant) = (host.parking(), host.idle(SMALL));
+    let kept = Tracee::seize(tenant.key().pid).unwrap();
+    let stat = format!("/proc/{}/stat", tenant.key().pid);
+    eventually("it is kept", || fs::read_to_string(&stat).unwrap().contains(") t "));
+    parking.park(tenant.key(), LONG).unwrap();
+    parking.unpark(tenant.key()).unwrap();
+    drop(kept);
+    eventually("it goes on", || !fs::read_to_string(&stat).unwrap().contains(") t "));
 }
 
 /// A cgroup of this test, removed with it.

@@ -113,7 +113,11 @@ fn hold_and_release(journal: &Journal, hands: &dyn Hands, cgroup: &Path, process
     kill_process(Pid::from_raw(process.pid.try_into().unwrap()).unwrap(), Signal::STOP).unwrap();
     entry.grip.stopped.insert(process);
     for want in [Want::Gated, Want::Free] {
-        let body = berth_model::hold::Body { processes: &[process].into(), can_freeze: true, freezer: berth_model::hold::Freezer::Cgroup };
+        let body = berth_model::hold::Body {
+            processes: &[process].into(),
+            can_freeze: true,
+            freezer: berth_model::hold::Freezer::Cgroup,
+        };
         while let Some(step) = berth_model::hold::next(&entry.grip, want, body) {
             entry.grip = entry.grip.begun(step);
             journal.write(&entry).unwrap();

@@ -36,6 +36,18 @@ impl Host {
         host
     }
 
+    /// One GPU of 4 GiB that moves memory quickly: as much as any machine has to spare.
+    pub fn small() -> Self {
+        let profile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200.toml"))
+            .replace("memory_mib = 143771", "memory_mib = 4096")
+            .replace("memory_mib = 518", "memory_mib = 64")
+            .replace("save_base_ms = 1720.0", "save_base_ms = 50.0");
+        let mut host = Self::bare();
+        std::fs::write(host.file("small.toml"), profile).unwrap();
+        host.serve(host.file("small.toml").to_str().unwrap(), 1, &[]);
+        host
+    }
+
     /// Without a simulator yet.
     pub fn bare() -> Self {
         // A test may come back as another user, who must find its files.
@@ -49,15 +61,28 @@ impl Host {
     }
 
     fn start_sim_with(&mut self, options: &[&str]) {
+        self.serve("h200", 2, options);
+    }
+
+    fn serve(&mut self, profile: &str, gpus: u32, options: &[&str]) {
         if let Err(error) = find_libraries() {
             panic!("{error}; `cargo build --workspace` makes them");
         }
         let mut command = Command::new(BERTH);
-        command.args(["sim", "serve", "--profile", "h200", "--gpus", "2", "--until-stdin-closes", "--dir"]);
+        command.args([
+            "sim",
+            "serve",
+            "--profile",
+            profile,
+            "--gpus",
+            &gpus.to_string(),
+            "--until-stdin-closes",
+            "--dir",
+        ]);
         command.arg(self.sim_dir()).args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.log("sim"));
         let mut sim = Running::start(&mut command);
         // Printed when everything is in place.
-        assert!(sim.first_line().contains("2 x NVIDIA H200"), "the simulator does not start");
+        assert!(sim.first_line().contains(&format!("{gpus} x NVIDIA H200")), "the simulator does not start");
         self.sim = Some(sim);
     }
 

@@ -1,0 +1,243 @@
+//! Tenants that do not fit into a GPU's memory together: they wait for it or are parked, and none of them fails.
+
+use std::time::Duration;
+
+use berth_load::{Edge, Moment, Phase};
+use berth_model::hold::Means;
+use berth_model::settings::PolicyName;
+use berth_model::snapshot::HoldStage;
+use berth_model::time::Span;
+use berth_model::{Change, Settings, Source, SourceStatus, TaskRow, TenantKey};
+
+use crate::support::{Cgroup, Daemon, Events, Host, Tenant, skip, until, until_within};
+
+/// What the design promises: a dead daemon's holds are undone within this time.
+const FREE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Matrices of 0.7 GiB and 1.7 GiB beside them: 60 % of the GPU's 4 GiB. A product takes 0.2 s.
+const SIXTY: [&str; 4] = ["--size", "8000", "--alloc-bytes", "1700MiB"];
+/// Matrices of 40 %, and after a while another 30 %.
+const FORTY_AND_THIRTY: [&str; 6] = ["--size", "11900", "--alloc-bytes", "1230MiB", "--alloc-after", "2s"];
+
+fn fifo(settings: &mut Settings) {
+    settings.hold.policy = PolicyName::Fifo;
+    settings.fifo.park_idle = Span::from_millis(500);
+}
+
+fn without_park(settings: &mut Settings) {
+    fifo(settings);
+    settings.hold.means.remove(&Means::Park);
+}
+
+/// A daemon that can stop tenants at their allocations; `None`, said loudly, where it cannot.
+fn queueing(host: &Host, test: &str, change: impl FnOnce(&mut Settings)) -> Option<Daemon> {
+    let daemon = host.daemon_with("berth", change);
+    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
+        skip(test, &reason);
+        return None;
+    }
+    Some(daemon)
+}
+
+fn tenant(host: &Host, name: &str, load: &[&str], more: &[&str]) -> Tenant {
+    host.tenant(name, &[load, more].concat())
+}
+
+fn is_held(row: &TaskRow, means: Means) -> bool {
+    row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held && hold.means == Some(means))
+}
+
+fn was_held(events: &Events, tenant: &TenantKey, wanted: Means) {
+    events.wait_for(&format!("{tenant} to be held by {}", wanted.as_str()), |change| match change {
+        Change::TenantHeld { tenant: held, means, .. } if held == tenant && *means == wanted => Some(()),
+        _ => None,
+    });
+}
+
+fn stands_still(tenant: &Tenant) -> bool {
+    is_frozen(&tenant.cgroup) || is_stopped(tenant.pid())
+}
+
+fn is_frozen(cgroup: &Cgroup) -> bool {
+    let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
+    matches!(read("freezer.state").trim(), "FROZEN" | "FREEZING") || read("cgroup.freeze").trim() == "1"
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+}
+
+#[test]
+fn of_two_tenants_of_sixty_percent_the_second_waits_at_its_allocation_and_is_told_for_whom() {
+    let test = "of_two_tenants_of_sixty_percent_the_second_waits_at_its_allocation_and_is_told_for_whom";
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, without_park) else { return };
+    let mut first = tenant(&host, "first", &SIXTY, &["--repeats", "20"]);
+    first.reaches(Phase::Kernel);
+    let mut second = tenant(&host, "second", &SIXTY, &[]);
+    let row = daemon.row_where(&second.key(), |row| is_held(row, Means::Gate));
+    let why = until("the reason", || {
+        let why = daemon.berth(&["explain", second.cgroup.path()]).ok();
+        why.contains("at an allocation of 1.7 GiB").then_some(why)
+    });
+    assert!(why.contains(&format!("`{}` has 2.4 GiB", first.cgroup.path())), "{why}");
+    assert!(why.contains("GPU 0 has"), "{why}");
+    assert_eq!((first.wait(), second.wait()), (0, 0), "neither sees that memory has run out: {row:?}");
+    let (freed, allocated) = (first.phase(0, Phase::Free, Edge::Begin), second.phase(0, Phase::Alloc, Edge::End));
+    assert!(freed.is_some() && freed < allocated, "{freed:?} {allocated:?}");
+}
+
+#[test]
+fn an_idle_tenant_is_parked_for_one_that_wants_to_run_and_comes_back() {
+    let test = "an_idle_tenant_is_parked_for_one_that_wants_to_run_and_comes_back";
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, fifo) else { return };
+    let events = daemon.events();
+    // It keeps its memory in between.
+    let mut first = tenant(&host, "idle", &SIXTY, &["--repeats", "2", "--gap", "10s"]);
+    until("its first product", || first.moment(0, Moment::KernelDone, Edge::End));
+    let mut second = tenant(&host, "eager", &SIXTY, &["--repeats", "5"]);
+    was_held(&events, &first.key(), Means::Park);
+    let row = daemon.row(&first.key()).unwrap();
+    assert!(row.task_id.is_some(), "its task goes on though the driver no longer lists it: {row:?}");
+    assert_eq!((second.wait(), first.wait()), (0, 0), "neither sees that memory has run out");
+    let ended = second.phase(0, Phase::Free, Edge::Begin);
+    assert!(ended < first.phase(0, Phase::Output, Edge::Begin), "the first computed again after the second was done");
+}
+
+#[test]
+fn two_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile() {
+    let test = "two_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile";
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, fifo) else { return };
+    let events = daemon.events();
+    let mut tenants = ["one", "two"].map(|name| tenant(&host, name, &FORTY_AND_THIRTY, &[]));
+    events.wait_for("one of them to be parked", |change| {
+        matches!(change, Change::TenantHeld { means: Means::Park, .. }).then_some(())
+    });
+    for tenant in &mut tenants {
+        assert_eq!(tenant.wait(), 0, "it does not see that memory had run out");
+    }
+}
+
+#[test]
+fn two_that_hold_memory_and_want_more_end_in_order_and_explained_without_park() {
+    let test = "two_that_hold_memory_and_want_more_end_in_order_and_explained_without_park";
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, without_park) else { return };
+    let events = daemon.events();
+    let mut first = tenant(&host, "one", &FORTY_AND_THIRTY, &[]);
+    daemon.sees(&first.key());
+    let mut second = tenant(&host, "two", &FORTY_AND_THIRTY, &[]);
+    let reason = events.wait_for("the younger to be let through", |change| match change {
+        Change::TenantReleased { tenant, reason, .. } if *tenant == second.key() => Some(reason.clone()),
+        _ => None,
+    });
+    assert!(reason.contains("that nobody on GPU 0 gives back: let through to fail"), "{reason}");
+    assert_ne!(second.wait(), 0, "nobody can help it");
+    assert_eq!(first.wait(), 0, "the one that came first has what it wanted");
+}
+
+#[test]
+fn a_person_locks_and_parks_and_undoes_both() {
+    let host = Host::small();
+    let daemon = host.daemon();
+    let tenant = host.holder("kept", &["--alloc-bytes", "1GiB"]);
+    let name = tenant.cgroup.path();
+    let before = daemon.sees(&tenant.key()).task_id;
+    for means in [Means::Lock, Means::Park] {
+        let told = daemon.berth(&["hold", name, "--by", means.as_str()]).ok();
+        assert_eq!(told, format!("{name} is held, by {}\n", means.as_str()));
+        let ps = daemon.berth(&["ps", "--wide"]).ok();
+        assert!(ps.contains("held "), "{ps}");
+        let is_parked = means == Means::Park;
+        let row = daemon.row_where(&tenant.key(), |row| row.gpu_memory_bytes.is_none() == is_parked);
+        assert!(is_held(&row, means) && row.task_id == before, "{row:?}");
+        assert_eq!(
+            is_frozen(&tenant.cgroup),
+            is_parked,
+            "what is locked runs on until it asks the driver for something"
+        );
+        assert!(daemon.berth(&["release", name]).ok().contains("is released"));
+        let row = daemon.sees(&tenant.key());
+        assert_eq!(row.task_id, before, "one stay throughout");
+        assert!(!stands_still(&tenant));
+    }
+}
+
+#[test]
+fn whom_the_driver_must_not_move_is_refused_with_the_reason_and_runs_on() {
+    let host = Host::small();
+    let daemon = host.daemon();
+    let cgroup = std::sync::Arc::new(Cgroup::make("rank"));
+    let tenant = host.tenant_in(&cgroup, &["hold", "--alloc-bytes", "3500MiB"]);
+    daemon.sees(&tenant.key());
+    // The host's memory must hold what is moved out.
+    let limits = ["memory.limit_in_bytes", "memory.max"];
+    let root = std::path::Path::new("/sys/fs/cgroup/memory").join(cgroup.path().trim_start_matches('/'));
+    let Ok(()) = std::fs::create_dir(&root) else {
+        return skip("whom_the_driver_must_not_move_is_refused_with_the_reason_and_runs_on", "no memory cgroup");
+    };
+    let limited = limits.iter().any(|file| std::fs::write(root.join(file), "1073741824").is_ok());
+    assert!(limited && std::fs::write(root.join("cgroup.procs"), tenant.pid().to_string()).is_ok());
+    let refused = daemon.berth(&["hold", cgroup.path(), "--by", "park"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("within its memory limit"), "{refused:?}");
+    until("it runs", || (!stands_still(&tenant)).then_some(()));
+    let why = daemon.berth(&["explain", cgroup.path(), "--json"]).ok();
+    let told: serde_json::Value = serde_json::from_str(&why).unwrap();
+    let means = told["means"].as_array().unwrap();
+    assert!(!means.contains(&"park".into()) && means.contains(&"freeze".into()), "{why}");
+    assert!(why.contains("within its memory limit"), "{why}");
+    drop(tenant);
+    until("its memory cgroup to go", || std::fs::remove_dir(&root).is_ok().then_some(()));
+}
+
+#[test]
+fn a_killed_daemon_leaves_nobody_locked_or_parked_or_at_an_allocation() {
+    let test = "a_killed_daemon_leaves_nobody_locked_or_parked_or_at_an_allocation";
+    let host = Host::small();
+    let Some(mut daemon) = queueing(&host, test, without_park) else { return };
+    // Launches all the time, so that a lock is seen in what it prints.
+    let light = host.tenant("light", &["light", "--size", "64", "--alloc-bytes", "800MiB", "--period", "20ms"]);
+    daemon.sees(&light.key());
+    daemon.berth(&["hold", light.cgroup.path(), "--by", "lock"]).ok();
+    let first = host.holder("first", &["--alloc-bytes", "2GiB"]);
+    daemon.sees(&first.key());
+    let second = host.tenant("second", &["hold", "--alloc-bytes", "2GiB"]);
+    daemon.row_where(&second.key(), |row| is_held(row, Means::Gate));
+    daemon.kill();
+    let killed_at = light.last_word();
+    until_within(FREE_WITHIN, "nobody stands still", || {
+        [&light, &first, &second].iter().all(|tenant| !stands_still(tenant)).then_some(())
+    });
+    until_within(FREE_WITHIN, "the one that was locked goes on", || (light.last_word() > killed_at).then_some(()));
+}
+
+#[test]
+fn a_killed_daemon_s_parked_tenants_come_back_when_there_is_room_and_in_order() {
+    let host = Host::small();
+    let mut daemon = host.daemon();
+    let load = |name| host.tenant(name, &["light", "--size", "64", "--alloc-bytes", "2400MiB", "--period", "20ms"]);
+    let parked = ["early", "late"].map(|name| {
+        let tenant = load(name);
+        daemon.sees(&tenant.key());
+        daemon.berth(&["hold", tenant.cgroup.path(), "--by", "park"]).ok();
+        tenant
+    });
+    let mut third = load("third");
+    daemon.sees(&third.key());
+    daemon.kill();
+    until_within(FREE_WITHIN, "nobody stands still", || {
+        parked.iter().all(|tenant| !stands_still(tenant)).then_some(())
+    });
+    let words = parked.each_ref().map(Tenant::last_word);
+    assert!(third.is_running());
+    third.kill();
+    until("the one that was parked first is back", || (parked[0].last_word() > words[0]).then_some(()));
+    assert_eq!(parked[1].last_word(), words[1], "there is no room for the other");
+    let [mut early, late] = parked;
+    early.kill();
+    until("the other is back too", || (late.last_word() > words[1]).then_some(()));
+}
