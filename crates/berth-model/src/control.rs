@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::history::Before;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TenantKey};
-use crate::quantity::Bytes;
 use crate::settings::{FifoSettings, PaperSettings, PolicyName};
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
 
@@ -113,8 +112,6 @@ pub struct Explanation {
     pub task_seconds: Option<f64>,
     /// Time it was kept off in this task.
     pub held_seconds: f64,
-    /// The driver call it stands at, if it was stopped at one.
-    pub stands_at: Option<StandsAt>,
     pub hold: Option<HoldRow>,
     /// Someone else paused it: berth leaves it alone.
     pub is_paused_by_others: bool,
@@ -126,15 +123,6 @@ pub struct Explanation {
     pub before: Option<Before>,
     /// Its last holds and failures, newest first, no more than a few.
     pub history: Vec<PastHold>,
-}
-
-/// Where a tenant stands that the gate has stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "call", rename_all = "snake_case")]
-pub enum StandsAt {
-    FirstLaunch,
-    Launch,
-    Allocation { bytes: Bytes },
 }
 
 /// One hold of the past, the present one included; or one that failed.

@@ -175,6 +175,7 @@ mod tests {
             means: Some(crate::hold::Means::Gate),
             by_uid: None,
             reason: "`b` computes".into(),
+            stands_at: None,
             since: jiff::Timestamp::UNIX_EPOCH,
             held_seconds: 14.2,
             place: None,

@@ -103,6 +103,8 @@ pub struct HoldRow {
     /// The user who decided; `None` for a policy.
     pub by_uid: Option<u32>,
     pub reason: String,
+    /// The driver call it stands at, if it was stopped at one.
+    pub stands_at: Option<StandsAt>,
     pub since: Timestamp,
     /// Time it was kept off in this task, up to now.
     pub held_seconds: f64,
@@ -130,6 +132,15 @@ pub enum HoldStage {
     WouldGate,
     /// Dry run: it runs, and would be held.
     WouldHold,
+}
+
+/// Where a tenant stands that the gate has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
+pub enum StandsAt {
+    FirstLaunch,
+    Launch,
+    Allocation { bytes: Bytes },
 }
 
 /// Who decides about holds, and what came of it since the daemon started.

@@ -1,7 +1,7 @@
 //! Asking for holds over a real socket: who asks, what reaches the loop, and what its answers become.
 
 use berth_model::control::{
-    Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, StandsAt, What,
+    Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, What,
 };
 use berth_model::history::{Before, Query, Record, Told};
 use berth_model::hold::Means;
@@ -44,7 +44,6 @@ pub(super) fn explanation() -> Explanation {
         state: TaskState::Loaded,
         task_seconds: Some(3.0),
         held_seconds: 2.0,
-        stands_at: Some(StandsAt::FirstLaunch),
         hold: Some(hold()),
         is_paused_by_others: false,
         means: vec![Means::Freeze],

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView, TaskEnd,
+    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView, StandsAt,
+    TaskEnd,
 };
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
@@ -64,6 +65,7 @@ pub(crate) fn hold() -> HoldRow {
         means: Some(Means::Gate),
         by_uid: None,
         reason: "`trainer` computes on GPU 0".into(),
+        stands_at: Some(StandsAt::FirstLaunch),
         since: at(2),
         held_seconds: 10.0,
         place: Some(1),

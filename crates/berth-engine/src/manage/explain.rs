@@ -1,6 +1,6 @@
 //! Why a tenant runs or does not, from everything the manager knows.
 
-use berth_model::control::{Explanation, StandsAt};
+use berth_model::control::Explanation;
 use berth_model::{Anchor, GpuIndex, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_policy::Activity;
 
@@ -27,21 +27,11 @@ impl Manager {
                 .unwrap_or(TaskState::Opening),
             task_seconds: rows.iter().find_map(|row| row.task_seconds),
             held_seconds: view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()),
-            stands_at: self.stands_at(tenant),
             is_paused_by_others: view.as_ref().is_some_and(|view| view.is_frozen_by_others),
             hold: self.hold_row(tenant, now),
             means: self.offered(tenant).into_iter().collect(),
             before: rows.first().and_then(|row| self.annals.before(row)),
             history: self.annals.holds_of(tenant),
-        }
-    }
-
-    fn stands_at(&self, tenant: &TenantKey) -> Option<StandsAt> {
-        match self.activities.activity_of(tenant)? {
-            Activity::AtLaunch { .. } if self.activities.has_launched(tenant) => Some(StandsAt::Launch),
-            Activity::AtLaunch { .. } => Some(StandsAt::FirstLaunch),
-            Activity::AtAllocation { bytes, .. } => Some(StandsAt::Allocation { bytes }),
-            Activity::Loading | Activity::Computing { .. } | Activity::Quiet { .. } | Activity::Unseen => None,
         }
     }
 

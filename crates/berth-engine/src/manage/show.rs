@@ -1,9 +1,9 @@
 //! Holds as everybody sees them: in the snapshot's rows and in the list of changes.
 
 use berth_model::hold::{By, HoldChange, HoldView, Stage};
-use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow};
+use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow, StandsAt};
 use berth_model::{Anchor, Change, Snapshot, TaskRow, TaskState, TenantKey};
-use berth_policy::{Activity, Waiting};
+use berth_policy::{Activity, Reason, Waiting};
 use jiff::Timestamp;
 
 use super::Manager;
@@ -88,7 +88,17 @@ impl Manager {
         let done = view.and_then(|view| done(&view, now));
         let would = || Some(would(self.rehearsal.as_ref()?.of(tenant)?, now));
         let row = done.or_else(would).or_else(|| self.exempt(tenant, now))?;
-        Some(self.in_line(tenant, row, now))
+        let stands_at = self.stands_at(tenant).filter(|_| row.stage == HoldStage::Held);
+        Some(self.in_line(tenant, HoldRow { stands_at, ..row }, now))
+    }
+
+    fn stands_at(&self, tenant: &TenantKey) -> Option<StandsAt> {
+        match self.activities.activity_of(tenant)? {
+            Activity::AtLaunch { .. } if self.activities.has_launched(tenant) => Some(StandsAt::Launch),
+            Activity::AtLaunch { .. } => Some(StandsAt::FirstLaunch),
+            Activity::AtAllocation { bytes, .. } => Some(StandsAt::Allocation { bytes }),
+            Activity::Loading | Activity::Computing { .. } | Activity::Quiet { .. } | Activity::Unseen => None,
+        }
     }
 
     fn exempt(&self, tenant: &TenantKey, now: &Anchor) -> Option<HoldRow> {
@@ -101,13 +111,22 @@ impl Manager {
     fn in_line(&self, tenant: &TenantKey, row: HoldRow, now: &Anchor) -> HoldRow {
         let line = self.line(tenant);
         let Some(place) = line.iter().position(|waiting| waiting.tenant == *tenant) else { return row };
+        let behind = line[place].behind.as_ref();
         HoldRow {
             place: u32::try_from(place + 1).ok(),
             places: u32::try_from(line.len()).ok(),
-            behind: line[place].behind.as_ref().map(|behind| self.name(behind)),
+            behind: behind.map(|behind| self.name(behind)),
             expected_at: line[place].expected_at.map(|at| now.wall_at(at)),
+            reason: behind.and_then(|behind| self.computes_before(behind, tenant)).unwrap_or(row.reason),
             ..row
         }
+    }
+
+    /// A hold goes on when others come to compute than those it was decided for: who does now is what people want to know.
+    fn computes_before(&self, behind: &TenantKey, tenant: &TenantKey) -> Option<String> {
+        let computes = matches!(self.activities.activity_of(behind)?, Activity::Computing { .. });
+        let gpu = *self.gpus.get(tenant)?.intersection(self.gpus.get(behind)?).next()?;
+        computes.then(|| Reason::OtherComputes { gpu, who: self.name(behind) }.to_string())
     }
 
     /// Those in line for a GPU the tenant is on, itself among them.
@@ -157,6 +176,7 @@ fn bare(stage: HoldStage, since: Timestamp) -> HoldRow {
         means: None,
         by_uid: None,
         reason: String::new(),
+        stands_at: None,
         since,
         held_seconds: 0.0,
         place: None,

@@ -87,6 +87,7 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
         ("owner", told.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("on", format!("{}, {}{on}{held}", list(gpus), told.state.as_str())),
         ("beside", list(told.computing_there.clone())),
+        ("before", told.before.as_ref().map_or_else(|| "not known".to_owned(), words::hold::before)),
         ("policy", words::hold::policy(told.policy, told.dry_run)),
         ("means", list(told.means.iter().map(|means: &Means| means.as_str().to_owned()).collect())),
     ]
@@ -94,7 +95,8 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::control::{PastRelease, PastWhat, StandsAt};
+    use berth_model::control::{PastRelease, PastWhat};
+    use berth_model::snapshot::{HoldRow, StandsAt};
 
     use super::*;
     use crate::testing::{at, explained, waiting};
@@ -110,7 +112,8 @@ mod tests {
         let release = PastRelease { at: at(-100), by_uid: None, reason: "it is its turn".into() };
         let history =
             vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
-        let told = Explanation { stands_at: Some(StandsAt::FirstLaunch), history, ..explained(Some(waiting())) };
+        let hold = HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() };
+        let told = Explanation { history, ..explained(Some(hold)) };
         insta::assert_snapshot!(text(&told, at(0), &TimeZone::UTC));
     }
 

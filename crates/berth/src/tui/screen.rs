@@ -267,7 +267,7 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
         ("task", text_or_unknown(row.task_id.map(|task| task.0))),
         ("started", row.task_started_at.map_or_else(unknown, |at| format!("{}, {evidence}", time(at, zone)))),
         ("on the GPU", row.task_seconds.map_or_else(unknown, elapsed)),
-        ("hold", row.hold.as_ref().map_or_else(unknown, |hold| words::hold::held(hold, None, snapshot.taken_at))),
+        ("hold", row.hold.as_ref().map_or_else(unknown, |hold| words::hold::held(hold, snapshot.taken_at))),
     ];
     let core = Gauge {
         percent: row.gpu_core_pct.map(|core| core.get()),

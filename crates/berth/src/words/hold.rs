@@ -1,10 +1,11 @@
 //! Holds in words: for one line, and for those who ask why.
 
-use berth_model::control::{Explanation, PastHold, PastWhat, Standing, StandsAt};
+use berth_model::control::{Explanation, PastHold, PastWhat, Standing};
 use berth_model::fields::elapsed;
+use berth_model::history::Before;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
-use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow};
+use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow, StandsAt};
 use jiff::Timestamp;
 
 use crate::columns::printable;
@@ -15,7 +16,7 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
         _ if told.is_paused_by_others => {
             "paused by someone else: berth leaves it alone until they let it go on".to_owned()
         }
-        Some(hold) => held(&HoldRow { reason: reason(told, hold), ..hold.clone() }, told.stands_at, now),
+        Some(hold) => held(hold, now),
         None if told.policy == PolicyName::Off => {
             "free: the policy is off, so nobody but persons hold anybody".to_owned()
         }
@@ -26,19 +27,8 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
     }
 }
 
-/// Decided when it was first in line, a hold goes on when the one before it computes.
-fn reason(told: &Explanation, hold: &HoldRow) -> String {
-    let is_at_launch = matches!(told.stands_at, Some(StandsAt::FirstLaunch | StandsAt::Launch));
-    let runner = hold.behind.as_ref().filter(|behind| is_at_launch && told.computing_there.contains(behind));
-    match (runner, told.gpus.as_slice()) {
-        (Some(runner), [gpu]) if hold.by_uid.is_none() => format!("`{runner}` computes on GPU {gpu}"),
-        (Some(runner), _) if hold.by_uid.is_none() => format!("`{runner}` computes"),
-        _ => hold.reason.clone(),
-    }
-}
-
 /// The same from its row alone.
-pub fn held(hold: &HoldRow, stands_at: Option<StandsAt>, now: Timestamp) -> String {
+pub fn held(hold: &HoldRow, now: Timestamp) -> String {
     let since = seconds(now.duration_since(hold.since).as_secs_f64());
     let means = hold.means.map(|means| means.as_str());
     match (hold.stage, hold.by_uid) {
@@ -47,7 +37,7 @@ pub fn held(hold: &HoldRow, stands_at: Option<StandsAt>, now: Timestamp) -> Stri
             format!("parked for {since}, {memory}: {}{}", hold.reason, in_line(hold, now))
         }
         (HoldStage::Held, None) => {
-            let wait = match stands_at {
+            let wait = match hold.stands_at {
                 Some(call) => format!("waiting {since} at {}", at_call(call)),
                 None => format!("waiting {since} ({})", means.unwrap_or("held")),
             };
@@ -165,6 +155,18 @@ pub fn policy(policy: PolicyName, dry_run: bool) -> String {
     format!("{}{dry}", policy.as_str())
 }
 
+/// What tasks of the same program did: `computed for 5.2 s, took up to 13.4 GiB (median and most of 3 tasks)`.
+pub fn before(before: &Before) -> String {
+    let computed = before.active_seconds.map(|active| format!("computed for {}", seconds(active)));
+    let took = before.peak_memory_bytes.map(|bytes| format!("took up to {bytes}"));
+    let told: Vec<String> = computed.into_iter().chain(took).collect();
+    if told.is_empty() {
+        return "not known".to_owned();
+    }
+    let tasks = if before.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", before.tasks) };
+    format!("{} ({tasks} of the same owner, image and command)", told.join(", "))
+}
+
 pub fn user(uid: u32) -> String {
     if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
 }
@@ -203,19 +205,10 @@ mod tests {
 
     #[test]
     fn who_waits_is_told_how_long_for_whom_and_until_when() {
-        let told = Explanation { stands_at: Some(StandsAt::FirstLaunch), ..explained(Some(waiting())) };
+        let told = explained(Some(HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() }));
         let expected =
             "waiting 14 s at its first launch: `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s";
         assert_eq!(sentence(&told, at(0)), expected);
-    }
-
-    #[test]
-    fn who_computes_by_now_is_told_rather_than_who_was_to_be_first() {
-        let hold = HoldRow { reason: "`train-7` is first in line for GPU 0".into(), ..waiting() };
-        let mut told = Explanation { stands_at: Some(StandsAt::Launch), ..explained(Some(hold)) };
-        assert!(sentence(&told, at(0)).contains("at a launch: `train-7` computes on GPU 0;"), "{told:?}");
-        told.computing_there.clear();
-        assert!(sentence(&told, at(0)).contains("`train-7` is first in line"), "{told:?}");
     }
 
     #[test]
@@ -225,7 +218,7 @@ mod tests {
         let alone = HoldRow { place: Some(1), places: Some(1), expected_at: Some(at(-3)), ..waiting() };
         let call = StandsAt::Allocation { bytes: Bytes::from_mib(2048) };
         assert_eq!(
-            held(&alone, Some(call), at(0)),
+            held(&HoldRow { stands_at: Some(call), ..alone }, at(0)),
             "waiting 14 s at an allocation of 2.0 GiB: `train-7` computes on GPU 0; next in line, expected any moment"
         );
     }
@@ -233,19 +226,19 @@ mod tests {
     #[test]
     fn a_person_s_hold_names_the_person_and_a_release_says_how_long_it_counts() {
         let hold = HoldRow { by_uid: Some(1000), means: Some(Means::Freeze), reason: "a demo".into(), ..waiting() };
-        assert_eq!(held(&hold, None, at(0)), "held for 14 s by user 1000, by freeze: a demo");
+        assert_eq!(held(&hold, at(0)), "held for 14 s by user 1000, by freeze: a demo");
         let exempt =
             HoldRow { stage: HoldStage::Exempt, by_uid: Some(0), reason: "root released it".into(), ..waiting() };
-        assert!(held(&exempt, None, at(0)).starts_with("runs by the word of root: policies leave it alone"));
+        assert!(held(&exempt, at(0)).starts_with("runs by the word of root: policies leave it alone"));
     }
 
     #[test]
     fn a_rule_that_exempts_is_named_and_a_parked_tenant_is_told_where_its_memory_is() {
         let reason = "`hold.never_names` lists `db-*`".to_owned();
         let exempt = HoldRow { stage: HoldStage::Exempt, reason, ..waiting() };
-        assert_eq!(held(&exempt, None, at(0)), "runs, and policies leave it alone: `hold.never_names` lists `db-*`");
+        assert_eq!(held(&exempt, at(0)), "runs, and policies leave it alone: `hold.never_names` lists `db-*`");
         let parked = HoldRow { means: Some(Means::Park), reason: "it makes room for `b` on GPU 0".into(), ..waiting() };
-        let told = held(&parked, None, at(0));
+        let told = held(&parked, at(0));
         assert!(told.starts_with("parked for 14 s, its GPU memory is kept in host memory: it makes room"), "{told}");
     }
 
@@ -253,11 +246,11 @@ mod tests {
     fn what_a_dry_run_would_do_is_never_told_as_done() {
         let would = HoldRow { stage: HoldStage::WouldHold, ..waiting() };
         assert_eq!(
-            held(&would, None, at(0)),
+            held(&would, at(0)),
             "runs, and would wait for 14 s by now (gate; dry run): `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s"
         );
         let would = HoldRow { stage: HoldStage::WouldGate, place: None, expected_at: None, ..waiting() };
-        let told = held(&would, None, at(0));
+        let told = held(&would, at(0));
         assert_eq!(told, "runs, and would be stopped at its next launch (dry run): `train-7` computes on GPU 0");
     }
 
@@ -281,6 +274,16 @@ mod tests {
         assert_eq!(row, ["then", "10.0s", "policy, gate", "`b` computes", "it is its turn"]);
         let what = PastWhat::Failed { message: "no cgroup".into() };
         assert_eq!(past(&PastHold { at: at(0), what }, "then".into(), at(0))[3], "failed: no cgroup");
+    }
+
+    #[test]
+    fn what_the_same_program_did_before_is_told_as_far_as_it_is_known() {
+        let told =
+            Before { tasks: 3, active_seconds: Some(5.24), duty: None, peak_memory_bytes: Some(Bytes::from_mib(2048)) };
+        assert_eq!(
+            before(&told),
+            "computed for 5.2 s, took up to 2.0 GiB (3 tasks of the same owner, image and command)"
+        );
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::mpsc::channel;
 
 use berth_model::TaskState;
-use berth_model::control::{Answer, Ask, Caller, Explanation, PastWhat, Refusal, Standing, StandsAt, What};
-use berth_model::snapshot::HoldStage;
+use berth_model::control::{Answer, Ask, Caller, Explanation, PastWhat, Refusal, Standing, What};
+use berth_model::snapshot::{HoldStage, StandsAt};
 
 use super::*;
 
@@ -176,7 +176,7 @@ fn who_waits_is_told_for_whom_at_what_and_what_came_before() {
     let told = host.explained("t2");
     let row = told.hold.expect("it is held");
     assert_eq!((row.stage, row.place, row.places), (HoldStage::Held, Some(1), Some(1)));
-    assert_eq!((row.behind.as_deref(), told.stands_at), (Some("/t1"), Some(StandsAt::FirstLaunch)));
+    assert_eq!((row.behind.as_deref(), row.stands_at), (Some("/t1"), Some(StandsAt::FirstLaunch)));
     assert_eq!((told.computing_there, told.policy), (vec!["/t1".to_owned()], PolicyName::Fifo));
     assert_eq!(told.state, TaskState::Loaded, "its launch was stopped before it was submitted");
     assert!((13.9..14.1).contains(&told.held_seconds), "{}", told.held_seconds);
@@ -184,4 +184,27 @@ fn who_waits_is_told_for_whom_at_what_and_what_came_before() {
         panic!("{:?}", told.history)
     };
     assert!(reason.contains("/t1"), "{reason}");
+}
+
+#[test]
+fn who_waits_is_told_who_computes_now_and_not_who_did_when_it_was_stopped() {
+    let mut host = Host::under(PolicyName::Fifo);
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.look(&[1]);
+    host.settle();
+    for pid in [2, 3] {
+        host.now += 500 * MS;
+        host.arrives(pid);
+        host.look(&[1, 2, 3][..pid as usize]);
+        host.settle();
+        host.tell(Event::Halted { process: key(pid), call: HaltedCall::Launch, at: Mono(host.now) });
+        host.settle();
+    }
+    let reason = |host: &mut Host| host.explained("t3").hold.expect("it is held").reason;
+    assert_eq!(reason(&mut host), "`/t1` computes on GPU 0");
+    host.now += 1_000 * MS;
+    host.tell(Event::Drained { process: key(1), at: Mono(host.now) });
+    host.settle();
+    assert_eq!(reason(&mut host), "`/t2` computes on GPU 0", "it was thawed");
 }
