@@ -9,10 +9,13 @@
 //!
 //! *The turn* ([`turn`]): of the rest one at a time per GPU runs freely, all others are gated. Gated is not held: they
 //! run on, and stop only if they launch. The turn goes to whoever stands at a launch as soon as the one that has it is quiet;
-//! if nobody does, it is given in advance to one that is still loading, who then never stops at all. A tenant whose first
-//! burst has not come back yet is waited for; if that comes back within [`FifoSettings::small_burst`] it is light, and the turn is free.
-//! So tenants that are light and have no past wait at most for that long, once; heavy ones that start at the same moment
-//! never slip through together.
+//! if nobody does, it is given in advance to one that is still loading, who then never stops at all.
+//!
+//! *The first time* a tenant is seen nothing says what it is until its first burst has come back: within
+//! [`FifoSettings::small_burst`], and it is light. It is waited for meanwhile, so that heavy ones that start at the same moment do
+//! not slip through together; tenants that are light wait at most for that long, once. Not even that where both have loaded
+//! no more than a context takes ([`FifoSettings::context_mib`]): who has loaded little mostly has little to compute, and if not,
+//! has shown it as soon as its first burst is longer than a small one. Who has a past is known from the beginning.
 //!
 //! *No starvation*: who has stood at a launch for [`FifoSettings::longest_wait`] is first in line, before any owner's share, and
 //! then waits for one turn at most of each of those that stood before it or compute. A turn lasts a quantum or, if that
@@ -128,9 +131,13 @@ impl Policy for Fifo {
         "fifo"
     }
 
+    fn queues_for_memory(&self) -> bool {
+        true
+    }
+
     fn decide(&mut self, view: &View, now: Mono) -> Verdict {
         self.book.learn(view, &self.settings, now);
-        let mut units = units(view, &self.book, &self.settings);
+        let mut units = units(view, &self.book, &self.settings, now);
         self.pass_turns(&mut units, now);
         let wishes = self.wishes(view, &units, now);
         let mut decisions = Vec::new();

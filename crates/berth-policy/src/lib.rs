@@ -26,6 +26,11 @@ pub use view::{Activity, Gpu, Past, Stand, Tenant, View};
 pub trait Policy: std::fmt::Debug + Send {
     fn name(&self) -> &'static str;
 
+    /// Tenants that want memory a GPU has not left are to be stopped at their allocation, for this policy to let go on.
+    fn queues_for_memory(&self) -> bool {
+        false
+    }
+
     /// What to change. Tenants it does not name stay as they are.
     fn decide(&mut self, view: &View, now: Mono) -> Verdict;
 }

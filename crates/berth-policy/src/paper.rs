@@ -15,7 +15,9 @@
 //!    its stead: a second one at its end would leave two computing from then on, which is what was to be prevented. Where
 //!    making a context takes longer than computing, two at once would be faster, and this repair costs time.
 //! 6. Core use is the driver's average and up to 200 ms old, and a task that was let go has its input to load first. So core
-//!    use is not asked until the last one that was let go has computed for long enough to be in it.
+//!    use is not asked until the last one that was let go has computed for long enough to be in it: since its computing was
+//!    seen or, where nobody sees calls, since the driver says that it uses the cores itself. One that does neither is
+//!    waited for no longer than [`PaperSettings::settle`].
 //! 7. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
 //! 8. Nobody is paused for longer than a bound. The paper has none; the default is longer than any of its runs.
 //!
@@ -45,6 +47,8 @@ pub struct Paper {
 struct LastRelease {
     tenant: TenantKey,
     at: Mono,
+    /// Since when it is known to compute.
+    computes_since: Option<Mono>,
 }
 
 impl Paper {
@@ -69,6 +73,16 @@ impl Paper {
         }
     }
 
+    fn follow_last_release(&mut self, view: &View, tasks: &[&Tenant]) {
+        let Some(last) = &mut self.released else { return };
+        let Some(task) = tasks.iter().find(|task| task.key == last.tenant) else { return };
+        last.computes_since = match task.activity {
+            Activity::Computing { since } => Some(since),
+            Activity::Unseen => last.computes_since.or_else(|| shown_since(view, task, last.at)),
+            _ => last.computes_since,
+        };
+    }
+
     /// Why the first in line may go now; `None` if it may not.
     fn admits(&self, view: &View, now: Mono, first: &Tenant, tasks: &[&Tenant]) -> Option<Reason> {
         if self.before(first, tasks).is_none() {
@@ -84,10 +98,11 @@ impl Paper {
     fn asks_at(&self, tasks: &[&Tenant]) -> Mono {
         let Some(last) = &self.released else { return Mono::default() };
         let turn = last.at + self.settings.turn.get();
-        let shown = match tasks.iter().find(|task| task.key == last.tenant).map(|task| task.activity) {
-            None | Some(Activity::Quiet { .. }) => last.at,
-            Some(Activity::Computing { since }) => since + self.settings.stale.get(),
-            Some(_) => last.at + self.settings.settle.get(),
+        let task = tasks.iter().find(|task| task.key == last.tenant);
+        let shown = match (task.map(|task| task.activity), last.computes_since) {
+            (None | Some(Activity::Quiet { .. }), _) => last.at,
+            (Some(_), Some(since)) => since + self.settings.stale.get(),
+            (Some(_), None) => last.at + self.settings.settle.get(),
         };
         turn.max(shown)
     }
@@ -104,7 +119,7 @@ impl Paper {
 
     fn let_go(&mut self, task: &Tenant, now: Mono, reason: Reason) {
         self.running.insert(task.key.clone(), reason);
-        self.released = Some(LastRelease { tenant: task.key.clone(), at: now });
+        self.released = Some(LastRelease { tenant: task.key.clone(), at: now, computes_since: None });
     }
 
     /// Those that wait or are about to, first come first.
@@ -180,10 +195,12 @@ impl Policy for Paper {
         }
         self.judge_last_release(view, &tasks);
         self.release_overdue(&tasks, now);
+        self.follow_last_release(view, &tasks);
         while let Some(first) = self.line(&tasks).first()
             && let Some(reason) = self.admits(view, now, first, &tasks)
         {
             self.let_go(first, now, reason);
+            self.follow_last_release(view, &tasks);
         }
         let line = self.line(&tasks);
         Verdict {
@@ -206,6 +223,12 @@ fn is_pausable(tenant: &Tenant) -> bool {
 
 fn held_since(tenant: &Tenant) -> Option<Mono> {
     if let Stand::Held { since, .. } = tenant.stand { Some(since) } else { None }
+}
+
+/// When the driver was asked and said that a task, let go at `since`, uses the cores.
+fn shown_since(view: &View, task: &Tenant, since: Mono) -> Option<Mono> {
+    let asked = task.gpus.iter().filter_map(|index| view.gpu(*index)?.core_at).max().filter(|at| *at > since);
+    asked.filter(|_| task.core.is_some_and(|core| core.get() > 0))
 }
 
 /// Of a task's GPUs the one with the least room. An unknown use counts as full: nobody is released on a guess.

@@ -54,7 +54,12 @@ pub enum Activity {
     /// Opens the device, makes its context, allocates, copies: it has launched nothing yet.
     Loading,
     /// Stands at a launch, stopped before it was submitted.
-    AtLaunch { since: Mono },
+    AtLaunch {
+        since: Mono,
+        /// Since when it computes what it had launched before, if nothing has said that that is over. Nothing will: who
+        /// stands still makes no calls.
+        computing_since: Option<Mono>,
+    },
     /// Stands at an allocation that would not fit.
     AtAllocation { since: Mono, bytes: Bytes },
     /// Has launched, and nothing says that it is over.

@@ -17,6 +17,10 @@ use crate::Action;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Past, Tenant, View};
 
+/// Data of less than this beside a context is nothing to speak of, in MiB.
+const LITTLE_DATA_MIB: u64 = 64;
+/// What was loaded since a look at the memory older than this may have missed.
+const FRESH_LOOK: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -25,8 +29,13 @@ pub(super) struct Book {
     /// GPU time used by each owner, in seconds, the older the less.
     owners: BTreeMap<Option<String>, f64>,
     at: Option<Mono>,
+    /// When the driver was last asked.
+    looked_at: Option<Mono>,
     /// When someone last left: what is known of memory may still count what was theirs.
     pub left_at: Option<Mono>,
+    /// The most memory a tenant had when it was first seen: what a context takes by itself, or less where that was seen
+    /// being made only.
+    context: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +57,12 @@ pub(super) struct Record {
     is_disturbed: bool,
     /// Its last burst was doubtful.
     is_doubtful: bool,
+    /// Its memory has been told.
+    is_listed: bool,
+    /// Someone on its GPUs was heavy since it came.
+    met_heavy: bool,
+    /// It stands at a launch since the first, and what it had launched before is over by the second.
+    drains: Option<(Mono, Mono)>,
     owner: Option<String>,
     gpus: BTreeSet<GpuIndex>,
     /// GPU time of its whole stay, in seconds.
@@ -86,6 +101,8 @@ pub(super) struct Promise {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
     Light,
+    /// It has not shown yet what it is, and it has loaded nothing to speak of.
+    Slight,
     /// It has not shown yet what it is.
     Unknown,
     Heavy,
@@ -116,7 +133,10 @@ impl Book {
         if !left.is_empty() {
             self.left_at = Some(now);
         }
-        let computing = Computing::of(view, settings);
+        view.tenants.iter().for_each(|tenant| self.record(&tenant.key).expect_drain(tenant, settings));
+        let computing = Computing::of(view, self, settings, now);
+        self.looked_at = view.gpus.iter().filter_map(|gpu| gpu.core_at).min();
+        let most = Bytes::from_mib(settings.context_mib);
         for tenant in &view.tenants {
             let rate = computing.rate(tenant, view);
             let record = self.record(&tenant.key);
@@ -126,7 +146,33 @@ impl Book {
             record.see(computing.since(tenant), tenant, settings);
             record.rate = rate;
             record.is_disturbed = is_disturbed(tenant, view, settings, now);
+            if let Some(memory) =
+                tenant.memory.filter(|_| !std::mem::replace(&mut record.is_listed, tenant.memory.is_some()))
+            {
+                self.context = self.context.max(memory).min(most);
+            }
         }
+        self.note_heavy(view, settings);
+    }
+
+    /// Where someone has shown to be heavy, nobody is taken for light that has not shown it.
+    fn note_heavy(&mut self, view: &View, settings: &FifoSettings) {
+        let heavy: Vec<&Tenant> =
+            view.tenants.iter().filter(|tenant| self.weight(tenant, settings) == Weight::Heavy).collect();
+        for tenant in &view.tenants {
+            let meets = |other: &&&Tenant| other.key != tenant.key && share_a_gpu(&other.gpus, &tenant.gpus);
+            self.record(&tenant.key).met_heavy |= heavy.iter().any(|other| meets(&other));
+        }
+    }
+
+    /// How much a tenant matters to others on its GPU.
+    pub fn weight(&self, tenant: &Tenant, settings: &FifoSettings) -> Weight {
+        let little = self.context + Bytes::from_mib(LITTLE_DATA_MIB);
+        let is_fresh = self.at.zip(self.looked_at).is_some_and(|(now, at)| now.since(at) <= FRESH_LOOK);
+        // Who is not listed yet has no context yet; unless memory is never told here.
+        let is_little = tenant.memory.map_or(tenant.activity == Activity::Loading, |memory| memory <= little);
+        let has_little = is_fresh && is_little && self.context.0 > 0;
+        self.get(&tenant.key).map_or(Weight::Unknown, |record| record.weight(tenant.past, has_little, settings))
     }
 
     fn pass_time(&mut self, settings: &FifoSettings, now: Mono) {
@@ -165,9 +211,10 @@ impl Book {
         true
     }
 
-    /// When someone may be held again who was spared.
+    /// When someone may be held again who was spared, or one that stands is taken to have drained.
     pub fn again_at(&self, now: Mono) -> Option<Mono> {
-        self.records.values().filter_map(|record| record.spared_until).filter(|at| *at > now).min()
+        let each = self.records.values().flat_map(|record| [record.spared_until, record.drains.map(|(_, by)| by)]);
+        each.flatten().filter(|at| *at > now).min()
     }
 }
 
@@ -222,6 +269,26 @@ impl Record {
         }
     }
 
+    /// Nothing tells when the work of one that stands is over. Its burst is taken to last as long as usual, and one that has
+    /// lasted longer as long again; where nothing is usual, for as long as anyone is waited for to settle.
+    fn expect_drain(&mut self, tenant: &Tenant, settings: &FifoSettings) {
+        let Activity::AtLaunch { since, computing_since: Some(began) } = tenant.activity else {
+            self.drains = None;
+            return;
+        };
+        if self.drains.is_some_and(|(stood, _)| stood == since) {
+            return;
+        }
+        let most = settings.settle.get();
+        let usual = Duration::try_from_secs_f64(self.usual_burst).ok().filter(|_| self.bursts > 0).unwrap_or(most);
+        let by = Some(began + usual).filter(|by| *by > since && self.bursts > 0).unwrap_or(since + usual);
+        self.drains = Some((since, by.min(since + most)));
+    }
+
+    pub fn is_drained(&self, now: Mono) -> bool {
+        self.drains.is_none_or(|(_, by)| by <= now)
+    }
+
     fn begin(&mut self, since: Mono) {
         if let Some(quiet) = self.quiet_since.take() {
             let gap = since.since(quiet).as_secs_f64();
@@ -257,11 +324,18 @@ impl Record {
     }
 
     /// How heavy it is: by what it does now, by what it has done, by what its like did before.
-    pub fn weight(&self, past: Option<&Past>, settings: &FifoSettings) -> Weight {
+    fn weight(&self, past: Option<Past>, has_little: bool, settings: &FifoSettings) -> Weight {
         let small = settings.small_burst.get().as_secs_f64();
+        // A little computing in a long stay may have been many small bursts or a single long one.
+        let is_plain = |past: &Past| {
+            let is_much = past.active_seconds >= settings.use_window.get().as_secs_f64();
+            past.duty > fraction(settings.light_use) || past.active_seconds <= small || is_much
+        };
+        let past = past.filter(is_plain);
         let was_light =
             past.is_some_and(|past| past.duty <= fraction(settings.light_use) || past.active_seconds <= small);
-        let is_long = self.burst.is_some_and(|burst| burst.clear > small);
+        let disturbance = settings.disturbance.get().as_secs_f64();
+        let is_long = self.burst.is_some_and(|burst| burst.clear > small || burst.used > disturbance);
         if self.is_steady {
             return Weight::Heavy;
         }
@@ -269,6 +343,7 @@ impl Record {
             (0, Some(_)) if was_light => Weight::Light,
             (0, Some(_)) => Weight::Heavy,
             (0, None) if is_long => Weight::Heavy,
+            (0, None) if has_little && !self.met_heavy => Weight::Slight,
             (0, None) => Weight::Unknown,
             (1 | 2, _) if is_long && !was_light => Weight::Heavy,
             _ if self.usual_burst > small && !was_light => Weight::Heavy,
@@ -288,19 +363,25 @@ impl Record {
         self.recent
     }
 
+    /// It has come back from a burst and begun another, and will do so again.
+    pub fn goes_on(&self) -> bool {
+        self.bursts >= 2
+    }
+
     pub fn has_launched(&self) -> bool {
         self.bursts > 0 || self.burst.is_some() || self.is_doubtful
     }
 }
 
-/// Someone else on its GPUs has come of late and not launched yet, and may be making its context.
+/// Someone else on its GPUs has come of late and not launched yet, and may be making its context. Contexts are made one at a
+/// time: of several that come, the last is done when all are.
 fn is_disturbed(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> bool {
-    let mut others = view.tenants.iter().filter(|other| other.key != tenant.key);
-    others.any(|other| {
-        other.activity == Activity::Loading
-            && now.since(other.arrived) < settings.disturbance.get()
-            && share_a_gpu(&other.gpus, &tenant.gpus)
-    })
+    let is_coming = |other: &&Tenant| {
+        other.key != tenant.key && other.activity == Activity::Loading && share_a_gpu(&other.gpus, &tenant.gpus)
+    };
+    let coming: Vec<Mono> = view.tenants.iter().filter(is_coming).map(|other| other.arrived).collect();
+    let longest = settings.disturbance.get() * u32::try_from(coming.len()).unwrap_or(u32::MAX);
+    coming.iter().any(|arrived| now.since(*arrived) < longest)
 }
 
 /// Of whom it is not known yet where it computes may do so anywhere.
@@ -311,8 +392,43 @@ fn share_a_gpu(one: &BTreeSet<GpuIndex>, other: &BTreeSet<GpuIndex>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::{Gpu, Stand};
 
     const MS: u64 = 1_000_000;
+
+    fn loading() -> Tenant {
+        Tenant {
+            key: TenantKey::User { uid: 1 },
+            name: String::new(),
+            owner: None,
+            gpus: BTreeSet::new(),
+            gang: None,
+            arrived: Mono(0),
+            activity: Activity::Loading,
+            memory: None,
+            needs: None,
+            core: None,
+            stand: Stand::Free,
+            means: BTreeSet::new(),
+            past: None,
+        }
+    }
+
+    /// A host whose driver was asked then.
+    fn seen(tenant: &Tenant, at_ms: u64) -> View {
+        let gpu = Gpu {
+            index: GpuIndex(0),
+            memory_total: None,
+            memory_used: None,
+            core: None,
+            core_at: Some(Mono(at_ms * MS)),
+        };
+        View { gpus: vec![gpu], tenants: vec![tenant.clone()] }
+    }
+
+    fn weight(record: &Record, past: Option<Past>) -> Weight {
+        record.weight(past, false, &FifoSettings::default())
+    }
 
     /// A record after bursts of so many milliseconds with gaps between them.
     fn after(bursts: u32, burst_ms: f64, gap_ms: u64) -> Record {
@@ -330,20 +446,84 @@ mod tests {
 
     #[test]
     fn a_tenant_is_what_its_bursts_are_once_one_has_come_back() {
+        assert_eq!(weight(&Record::default(), None), Weight::Unknown);
+        assert_eq!(weight(&after(1, 5.0, 1), None), Weight::Light);
+        assert_eq!(weight(&after(1, 50.0, 1), None), Weight::Heavy);
+    }
+
+    #[test]
+    fn who_has_loaded_nothing_is_taken_for_slight_unless_it_or_another_has_shown_otherwise() {
         let settings = FifoSettings::default();
-        assert_eq!(Record::default().weight(None, &settings), Weight::Unknown);
-        assert_eq!(after(1, 5.0, 1).weight(None, &settings), Weight::Light);
-        assert_eq!(after(1, 50.0, 1).weight(None, &settings), Weight::Heavy);
+        let of = |record: &Record| record.weight(None, true, &settings);
+        assert_eq!(of(&Record::default()), Weight::Slight);
+        assert_eq!(of(&Record { met_heavy: true, ..Record::default() }), Weight::Unknown);
+        assert_eq!(of(&after(1, 50.0, 1)), Weight::Heavy);
+        let mut record = Record { rate: 1.0, ..Record::default() };
+        record.begin(Mono(0));
+        record.pass_time(0.011, 1.0, &settings);
+        assert_eq!(of(&record), Weight::Heavy, "by its first burst already");
+    }
+
+    /// What a context takes differs from GPU to GPU.
+    #[test]
+    fn little_is_what_tenants_had_when_they_were_first_seen() {
+        let settings = FifoSettings::default();
+        let mut book = Book::default();
+        let mut weight = |memory: Option<u64>, at| {
+            let tenant = Tenant { memory: memory.map(Bytes::from_mib), ..loading() };
+            book.learn(&seen(&tenant, at), &settings, Mono(at * MS));
+            book.weight(&tenant, &settings)
+        };
+        assert_eq!(weight(None, 0), Weight::Unknown, "memory may never be told here");
+        assert_eq!(weight(Some(250), 1), Weight::Slight);
+        assert_eq!(weight(Some(300), 2), Weight::Slight);
+        assert_eq!(weight(Some(565), 3), Weight::Unknown);
+        assert_eq!(weight(None, 4), Weight::Slight, "it has no context yet");
+        let mut late = Book::default();
+        let tenant = Tenant { memory: Some(Bytes::from_mib(2_000)), ..loading() };
+        late.learn(&seen(&tenant, 0), &settings, Mono(0));
+        assert_eq!(late.weight(&tenant, &settings), Weight::Unknown, "no context takes as much");
+    }
+
+    #[test]
+    fn an_old_look_does_not_tell_what_was_loaded_since() {
+        let settings = FifoSettings::default();
+        let mut book = Book::default();
+        let tenant = Tenant { memory: Some(Bytes::from_mib(250)), ..loading() };
+        let mut weight = |now| {
+            book.learn(&seen(&tenant, 0), &settings, Mono(now * MS));
+            book.weight(&tenant, &settings)
+        };
+        assert_eq!((weight(20), weight(200)), (Weight::Slight, Weight::Unknown));
+    }
+
+    /// Who stands makes no calls, so nothing says when what it had launched is over.
+    #[test]
+    fn one_that_stands_computes_for_as_long_as_its_bursts_usually_take_and_no_longer_than_it_settles() {
+        let settings = FifoSettings::default();
+        let at = |since, began| {
+            let activity = Activity::AtLaunch { since: Mono(since * MS), computing_since: Some(Mono(began * MS)) };
+            Tenant { activity, ..loading() }
+        };
+        let drains = |mut record: Record, tenant: &Tenant| {
+            record.expect_drain(tenant, &settings);
+            record.drains.map(|(_, by)| by)
+        };
+        assert_eq!(drains(after(2, 50.0, 1), &at(20, 0)), Some(Mono(50 * MS)));
+        assert_eq!(drains(after(2, 50.0, 1), &at(80, 0)), Some(Mono(130 * MS)), "longer than usual already");
+        assert_eq!(drains(Record::default(), &at(20, 0)), Some(Mono(1_020 * MS)));
+        assert_eq!(drains(after(2, 9_000.0, 1), &at(20, 0)), Some(Mono(1_020 * MS)));
+        let idle = Tenant { activity: Activity::AtLaunch { since: Mono(1), computing_since: None }, ..loading() };
+        assert_eq!(drains(after(2, 50.0, 1), &idle), None);
     }
 
     #[test]
     fn a_past_tells_before_the_first_burst() {
-        let settings = FifoSettings::default();
-        let past = |active_seconds, duty| Past { active_seconds, peak_memory: None, duty };
-        let weight = |past: Past| Record::default().weight(Some(&past), &settings);
-        assert_eq!(weight(past(60.0, 0.14)), Weight::Light);
-        assert_eq!(weight(past(0.005, 0.9)), Weight::Light, "too short for a hold to pay");
-        assert_eq!(weight(past(60.0, 0.9)), Weight::Heavy);
+        let past = |active_seconds, duty| Some(Past { active_seconds, peak_memory: None, duty });
+        assert_eq!(weight(&Record::default(), past(60.0, 0.14)), Weight::Light);
+        assert_eq!(weight(&Record::default(), past(0.005, 0.9)), Weight::Light, "too short for a hold to pay");
+        assert_eq!(weight(&Record::default(), past(60.0, 0.9)), Weight::Heavy);
+        assert_eq!(weight(&Record::default(), past(0.05, 0.02)), Weight::Unknown, "perhaps all of it at once");
     }
 
     #[test]
@@ -352,12 +532,12 @@ mod tests {
         let mut record = after(5, 5.0, 0);
         record.rate = 1.0;
         record.pass_time(0.5, 1.0, &settings);
-        assert_eq!(record.weight(None, &settings), Weight::Heavy);
+        assert_eq!(weight(&record, None), Weight::Heavy);
         record.rate = 0.0;
         record.pass_time(0.5, 1.0, &settings);
-        assert_eq!(record.weight(None, &settings), Weight::Heavy, "not light again at once");
+        assert_eq!(weight(&record, None), Weight::Heavy, "not light again at once");
         record.pass_time(3.0, 1.0, &settings);
-        assert_eq!(record.weight(None, &settings), Weight::Light);
+        assert_eq!(weight(&record, None), Weight::Light);
     }
 
     /// A record after a first burst of so many milliseconds, the first of them disturbed, and an end of others in between.
@@ -380,13 +560,11 @@ mod tests {
 
     #[test]
     fn a_burst_that_was_long_only_while_others_came_or_left_says_nothing() {
-        let settings = FifoSettings::default();
-        let weight = |record: Record| record.weight(None, &settings);
-        assert_eq!(weight(disturbed(60, 5, false)), Weight::Unknown);
-        assert_eq!(weight(disturbed(0, 60, true)), Weight::Unknown);
-        assert_eq!(weight(disturbed(60, 20, false)), Weight::Heavy, "long by itself");
-        assert_eq!(weight(disturbed(0, 600, true)), Weight::Heavy, "nobody takes that long to leave");
-        assert_eq!(weight(disturbed(5, 0, true)), Weight::Light, "short all the same");
+        assert_eq!(weight(&disturbed(60, 5, false), None), Weight::Unknown);
+        assert_eq!(weight(&disturbed(0, 60, true), None), Weight::Unknown);
+        assert_eq!(weight(&disturbed(60, 20, false), None), Weight::Heavy, "long by itself");
+        assert_eq!(weight(&disturbed(0, 600, true), None), Weight::Heavy, "nobody takes that long to leave");
+        assert_eq!(weight(&disturbed(5, 0, true), None), Weight::Light, "short all the same");
     }
 
     #[test]
@@ -399,7 +577,7 @@ mod tests {
         record.excuse(&settings);
         let burst = record.burst.unwrap();
         record.judge(burst, &settings);
-        assert_eq!(record.weight(None, &settings), Weight::Light);
+        assert_eq!(weight(&record, None), Weight::Light);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_model::{GpuIndex, Mono, Percent, TenantKey};
 
+use super::book::Book;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Tenant, View};
 
@@ -14,10 +15,10 @@ pub(super) struct Computing<'a> {
 }
 
 impl<'a> Computing<'a> {
-    pub fn of(view: &'a View, settings: &FifoSettings) -> Self {
+    pub fn of(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> Self {
         let mut found = Self { since: BTreeMap::new(), on: BTreeMap::new() };
         for tenant in &view.tenants {
-            if let Some(since) = computes_since(tenant, view, settings) {
+            if let Some(since) = computes_since(tenant, view, book, settings, now) {
                 found.since.insert(&tenant.key, since);
                 tenant.gpus.iter().for_each(|gpu| *found.on.entry(*gpu).or_default() += 1);
             }
@@ -48,12 +49,16 @@ impl<'a> Computing<'a> {
 ///
 /// A GPU that does nothing is one on which a tenant that launched is done; its own share, which the driver takes from
 /// rarer samples, may read as nothing while it computes.
-fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings) -> Option<Mono> {
+fn computes_since(tenant: &Tenant, view: &View, book: &Book, settings: &FifoSettings, now: Mono) -> Option<Mono> {
+    let is_idle_since = |since: Mono| {
+        is_told_since(tenant, view, since, settings)
+            && busiest_core(tenant, view).is_some_and(|core| core <= settings.idle_use)
+    };
     match tenant.activity {
-        Activity::Computing { since } => {
-            let is_idle = is_told_since(tenant, view, since, settings)
-                && busiest_core(tenant, view).is_some_and(|core| core <= settings.idle_use);
-            (!is_idle).then_some(since)
+        Activity::Computing { since } => (!is_idle_since(since)).then_some(since),
+        Activity::AtLaunch { since, computing_since } => {
+            let is_drained = is_idle_since(since) || book.get(&tenant.key).is_none_or(|record| record.is_drained(now));
+            computing_since.filter(|_| !is_drained)
         }
         // Its own share only: the GPU's says nothing about whose it is.
         Activity::Quiet { since } => {
@@ -64,7 +69,7 @@ fn computes_since(tenant: &Tenant, view: &View, settings: &FifoSettings) -> Opti
             let core = tenant.core.or_else(|| busiest_core(tenant, view));
             core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived)
         }
-        Activity::Loading | Activity::AtLaunch { .. } | Activity::AtAllocation { .. } => None,
+        Activity::Loading | Activity::AtAllocation { .. } => None,
     }
 }
 

@@ -2,10 +2,13 @@
 //!
 //! The gate stops a tenant where it costs least, so it can be set at any time. Lock and freeze stand a tenant still
 //! wherever it is. Before its data is loaded that delays the making of its context, which need not wait for anyone; once
-//! it is quiet, its output and its end. So they are used on a tenant that has loaded and not begun, and on one that computes.
+//! it is quiet, its output and its end; and a kernel that was begun runs on. So they are used only on those of whom it is known
+//! that they compute for long, and of these on one that has loaded and not begun, and on one that computes burst
+//! after burst. Of whom that is not known is left alone: what a hold gives is a share of its computing, what it costs is
+//! the rest of its input.
 
-use berth_model::Bytes;
 use berth_model::hold::Means;
+use berth_model::{Bytes, Span};
 
 use super::book::{Book, Record};
 use crate::settings::FifoSettings;
@@ -20,21 +23,24 @@ pub(super) fn hold(tenant: &Tenant, book: &Book, settings: &FifoSettings) -> Opt
         return Some(Means::Gate);
     }
     let record = book.get(&tenant.key);
-    if !stands_well(tenant, record, settings) {
-        return None;
-    }
-    if tenant.means.contains(&Means::Lock) {
-        return Some(Means::Lock);
-    }
-    (tenant.means.contains(&Means::Freeze) && is_large(tenant, record, settings)).then_some(Means::Freeze)
+    let means = [Means::Lock, Means::Freeze].into_iter().find(|means| tenant.means.contains(means));
+    means.filter(|_| stands_well(tenant, record, settings))
 }
 
 fn stands_well(tenant: &Tenant, record: Option<&Record>, settings: &FifoSettings) -> bool {
+    let used = record.map_or(0.0, |record| record.used);
+    let has_used = |enough: Span| used >= enough.get().as_secs_f64();
+    let was_large = tenant.past.is_some_and(|past| past.active_seconds >= settings.still_pays.get().as_secs_f64());
+    let has_launched = record.is_some_and(Record::has_launched);
     match tenant.activity {
-        Activity::Computing { .. } | Activity::AtLaunch { .. } => true,
+        Activity::AtLaunch { .. } => true,
         Activity::Quiet { .. } | Activity::AtAllocation { .. } => false,
-        Activity::Loading => is_loaded(tenant, settings),
-        Activity::Unseen => is_loaded(tenant, settings) || record.is_some_and(Record::has_launched),
+        Activity::Computing { .. } => {
+            record.is_some_and(Record::goes_on) && (was_large || has_used(settings.still_pays))
+        }
+        // Its bursts are not seen: one kernel looks like many.
+        Activity::Unseen if has_launched => has_used(settings.quantum),
+        Activity::Loading | Activity::Unseen => was_large && is_loaded(tenant, settings),
     }
 }
 
@@ -44,10 +50,4 @@ fn is_loaded(tenant: &Tenant, settings: &FifoSettings) -> bool {
     // A tenth less: what was declared or seen before need not come out exactly.
     let enough = needs.map_or(Bytes::from_mib(settings.context_mib), |needs| Bytes(needs.0 - needs.0 / 10));
     tenant.memory.is_some_and(|memory| memory >= enough)
-}
-
-/// It computes for long in all: it did before, or has by now.
-fn is_large(tenant: &Tenant, record: Option<&Record>, settings: &FifoSettings) -> bool {
-    let pays = settings.freeze_pays.get().as_secs_f64();
-    tenant.past.is_some_and(|past| past.active_seconds >= pays) || record.is_some_and(|record| record.used >= pays)
 }

@@ -53,6 +53,7 @@ impl Turns {
     pub fn follow(&mut self, units: &[Unit<'_>], book: &mut Book, settings: &FifoSettings, now: Mono) {
         let round = Round { units, settings, now };
         self.turns.retain(|name, _| units.iter().any(|unit| unit.contends() && unit.name == *name));
+        self.part_rivals(&round, book);
         for unit in units {
             let had_its_time = self.had_its_time(unit, &round, book);
             let Some(turn) = self.turns.get_mut(&unit.name) else { continue };
@@ -150,6 +151,25 @@ impl Turns {
         waiting.map(|other| ran >= round.due(unit, other, book)).max()
     }
 
+    /// Of those that have the turn and have become rivals since, the ones that do not compute lose it; if none does, all but
+    /// the first that got it.
+    fn part_rivals(&mut self, round: &Round<'_, '_>, book: &mut Book) {
+        let uses = |unit: &Unit<'_>, turn: &Turn| {
+            unit.busy_since.is_some() || matches!(turn.stage, Stage::Given | Stage::Over { .. })
+        };
+        let holders = round.contenders().filter_map(|unit| Some((self.turns.get(&unit.name)?, unit)));
+        let mut holders: Vec<_> = holders.map(|(turn, unit)| (!uses(unit, turn), turn.since, unit)).collect();
+        holders.sort_by_key(|(is_unused, since, unit)| (*is_unused, *since, unit.name.clone()));
+        let mut kept: Vec<&Unit<'_>> = Vec::new();
+        for (is_unused, _, unit) in holders {
+            if is_unused && kept.iter().any(|other| other.meets(unit).is_some()) {
+                self.take_from(unit, round.now, book);
+            } else {
+                kept.push(unit);
+            }
+        }
+    }
+
     /// Who computes has the turn, given or not, unless another one computes too and has it.
     fn give_to_busy(&mut self, round: &Round<'_, '_>, book: &mut Book) {
         let mut busy: Vec<&Unit<'_>> = round.contenders().filter(|unit| unit.busy_since.is_some()).collect();
@@ -216,9 +236,12 @@ impl Turns {
         self.turns.insert(unit.name.clone(), Turn { since: now, reason, stage });
     }
 
+    /// Who had it in advance has not had it.
     fn take_from(&mut self, unit: &Unit<'_>, now: Mono, book: &mut Book) {
-        self.turns.remove(&unit.name);
-        unit.members.iter().for_each(|tenant| book.record(&tenant.key).served = Some(now));
+        let turn = self.turns.remove(&unit.name);
+        if turn.is_some_and(|turn| turn.stage != Stage::InAdvance) {
+            unit.members.iter().for_each(|tenant| book.record(&tenant.key).served = Some(now));
+        }
     }
 
     /// Rivals of a unit that have the turn.

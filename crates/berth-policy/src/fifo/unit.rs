@@ -42,12 +42,12 @@ pub(super) struct Unit<'a> {
 }
 
 /// The units of a view, in no particular order.
-pub(super) fn units<'a>(view: &'a View, book: &Book, settings: &FifoSettings) -> Vec<Unit<'a>> {
+pub(super) fn units<'a>(view: &'a View, book: &Book, settings: &FifoSettings, now: Mono) -> Vec<Unit<'a>> {
     let mut groups: BTreeMap<UnitName, Vec<&Tenant>> = BTreeMap::new();
     for tenant in super::order::by_arrival(view) {
         groups.entry(name_of(tenant)).or_default().push(tenant);
     }
-    let computing = Computing::of(view, settings);
+    let computing = Computing::of(view, book, settings, now);
     groups.into_iter().map(|(name, members)| unit(name, members, view, book, settings, &computing)).collect()
 }
 
@@ -67,9 +67,6 @@ fn unit<'a>(
     computing: &Computing<'_>,
 ) -> Unit<'a> {
     let each = || members.iter().copied();
-    let weight = |tenant: &Tenant| {
-        book.get(&tenant.key).map_or(Weight::Unknown, |record| record.weight(tenant.past.as_ref(), settings))
-    };
     let gpus = if members.iter().any(|tenant| tenant.gpus.is_empty()) {
         view.gpus.iter().map(|gpu| gpu.index).collect()
     } else {
@@ -80,7 +77,7 @@ fn unit<'a>(
         gpus,
         owner: members.first().and_then(|tenant| tenant.owner.as_deref()),
         arrived: each().map(|tenant| tenant.arrived).min().unwrap_or_default(),
-        weight: each().map(weight).max().unwrap_or(Weight::Unknown),
+        weight: each().map(|tenant| book.weight(tenant, settings)).max().unwrap_or(Weight::Unknown),
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),
@@ -95,8 +92,8 @@ fn unit<'a>(
 fn standing_since(tenant: &Tenant) -> Option<Mono> {
     match (tenant.activity, tenant.stand) {
         (_, Stand::Held { means: Means::Park, .. }) | (Activity::AtAllocation { .. }, _) => None,
-        (Activity::AtLaunch { since: at }, Stand::Held { since, .. }) => Some(at.min(since)),
-        (Activity::AtLaunch { since }, _) | (_, Stand::Held { since, .. }) => Some(since),
+        (Activity::AtLaunch { since: at, .. }, Stand::Held { since, .. }) => Some(at.min(since)),
+        (Activity::AtLaunch { since, .. }, _) | (_, Stand::Held { since, .. }) => Some(since),
         _ => None,
     }
 }
@@ -114,9 +111,10 @@ impl Unit<'_> {
         self.weight != Weight::Light
     }
 
-    /// The GPU both want; `None` if they are no rivals.
+    /// The GPU both want; `None` if they are no rivals. Two that may both turn out to be light are none until one has shown
+    /// what it is.
     pub fn meets(&self, other: &Unit<'_>) -> Option<GpuIndex> {
-        if self.name == other.name {
+        if self.name == other.name || self.weight.max(other.weight) <= Weight::Slight {
             return None;
         }
         self.gpus.intersection(&other.gpus).next().copied()

@@ -23,6 +23,9 @@ pub enum Do {
     Load(u64),
     /// Allocates so many MiB.
     Take(u64),
+    /// Launches work and goes on at once.
+    Submit(u64),
+    /// Launches work and waits for it and all before it.
     Compute(u64),
     /// Copies, prepares, cleans up: on the CPU only.
     Rest(u64),
@@ -128,6 +131,8 @@ pub struct Being {
     effect: Option<(u64, Action)>,
     /// It was let through to be told that there is no memory.
     may_fail: bool,
+    /// Nanoseconds of work it has submitted and does not wait for yet.
+    queued: f64,
     activity: Activity,
     /// When it will be seen to be quiet.
     evidence: Option<(u64, Mono)>,
@@ -351,9 +356,10 @@ impl Host {
         match being.job.script.get(being.step).copied() {
             None => self.leave(index, false),
             Some(Do::Load(millis) | Do::Rest(millis)) => being.place = Where::Doing { left: nanos(millis) },
-            Some(Do::Compute(_)) if being.is_gated => {
+            Some(Do::Compute(_) | Do::Submit(_)) if being.is_gated => {
                 being.place = Where::AtLaunch { since: now };
-                (being.activity, being.evidence) = (Activity::AtLaunch { since: now }, None);
+                let before = if let Activity::Computing { since } = being.activity { Some(since) } else { None };
+                (being.activity, being.evidence) = (Activity::AtLaunch { since: now, computing_since: before }, None);
                 being.held_since.get_or_insert(now.0);
                 if let Stand::Gated { .. } = being.stand {
                     being.stand = Stand::Held { means: Means::Gate, since: now };
@@ -361,7 +367,7 @@ impl Host {
                 let name = being.job.name.clone();
                 self.tell(&name, "- stands at its launch");
             }
-            Some(Do::Compute(_)) => self.launch(index),
+            Some(Do::Compute(_) | Do::Submit(_)) => self.launch(index),
             Some(Do::Take(_)) => {
                 if !self.allocate(index) {
                     self.stand_at_allocation(index);
@@ -373,12 +379,27 @@ impl Host {
     fn launch(&mut self, index: usize) {
         let now = Mono(self.now);
         let being = &mut self.beings[index];
-        let Some(Do::Compute(millis)) = being.job.script.get(being.step).copied() else { unreachable!("at a launch") };
-        being.place = Where::Doing { left: nanos(millis) };
-        (being.activity, being.evidence) = (Activity::Computing { since: now }, None);
-        if millis >= 1000 {
-            let name = being.job.name.clone();
-            self.tell(&name, "- computes");
+        being.activity = match being.activity {
+            Activity::Computing { since } | Activity::AtLaunch { computing_since: Some(since), .. } => {
+                Activity::Computing { since }
+            }
+            _ => Activity::Computing { since: now },
+        };
+        being.evidence = None;
+        match being.job.script.get(being.step).copied() {
+            Some(Do::Compute(millis)) => {
+                being.place = Where::Doing { left: std::mem::take(&mut being.queued) + nanos(millis) };
+                let name = being.job.name.clone();
+                if millis >= 1000 {
+                    self.tell(&name, "- computes");
+                }
+            }
+            Some(Do::Submit(millis)) => {
+                being.queued += nanos(millis);
+                being.step += 1;
+                self.begin_step(index);
+            }
+            _ => unreachable!("at a launch"),
         }
     }
 
@@ -386,7 +407,10 @@ impl Host {
         let now = self.now;
         let being = &mut self.beings[index];
         if let Some(Do::Compute(_)) = being.job.script.get(being.step) {
-            being.evidence = being.job.lateness.map(|late| (now + late, Mono(now)));
+            match being.job.lateness {
+                Some(0) => being.activity = Activity::Quiet { since: Mono(now) },
+                late => being.evidence = late.map(|late| (now + late, Mono(now))),
+            }
             if let Some((at, Action::Hold(Means::Lock))) = &mut being.effect {
                 *at = now;
             }
@@ -426,6 +450,7 @@ impl Host {
     fn leave(&mut self, index: usize, has_failed: bool) {
         let being = &mut self.beings[index];
         (being.place, being.memory, being.effect, being.evidence) = (Where::Gone, 0, None, None);
+        being.queued = 0.0;
         (being.finished, being.has_failed) = (Some(self.now), has_failed);
         let name = being.job.name.clone();
         self.tell(&name, if has_failed { "- out of memory" } else { "- has left" });
@@ -439,16 +464,22 @@ impl Host {
         self.beings.iter().filter(move |being| being.is_computing() && being.job.gpus.contains(&gpu))
     }
 
+    /// Speed of a being's work on its GPUs.
+    fn share(&self, being: &Being) -> f64 {
+        let crowd = being.job.gpus.iter().map(|gpu| self.computing_on(*gpu).count()).max().unwrap_or(1);
+        match u32::try_from(crowd) {
+            Ok(crowd) if crowd > 1 => 1.0 / (f64::from(crowd) * LOSS),
+            _ => 1.0,
+        }
+    }
+
     /// Speed of a being in its part of the script.
     fn speed(&self, being: &Being) -> f64 {
-        if being.is_computing() {
-            let crowd = being.job.gpus.iter().map(|gpu| self.computing_on(*gpu).count()).max().unwrap_or(1);
-            return match u32::try_from(crowd) {
-                Ok(crowd) if crowd > 1 => 1.0 / (f64::from(crowd) * LOSS),
-                _ => 1.0,
-            };
+        match being.waits_for_gpu() {
+            true => self.share(being),
+            false if being.is_still => 0.0,
+            false => 1.0,
         }
-        if being.is_still { 0.0 } else { 1.0 }
     }
 
     fn next_instant(&self) -> Option<u64> {
@@ -461,6 +492,9 @@ impl Host {
                 (Where::Doing { left }, speed) if speed > 0.0 => next.push(self.now + whole((left / speed).ceil())),
                 _ => {}
             }
+            if being.queued > 0.0 {
+                next.push(self.now + whole((being.queued / self.share(being)).ceil()));
+            }
         }
         next.extend(self.again_at);
         next.push((self.now / AVERAGE + 1) * AVERAGE);
@@ -470,7 +504,7 @@ impl Host {
 
     fn pass(&mut self, to: u64) {
         let passed = to - self.now;
-        let speeds: Vec<f64> = self.beings.iter().map(|being| self.speed(being)).collect();
+        let speeds: Vec<_> = self.beings.iter().map(|being| (self.speed(being), self.share(being))).collect();
         let units_on = |gpu: &u32| {
             let heavy = self.computing_on(*gpu).filter(|being| !being.is_light());
             heavy.map(|being| being.job.gang.as_ref().unwrap_or(&being.job.name)).collect::<BTreeSet<_>>().len()
@@ -478,10 +512,11 @@ impl Host {
         let is_crowded = self.gpus.keys().any(|gpu| units_on(gpu) > 1);
         self.crowded += if is_crowded { passed } else { 0 };
         let busy: Vec<u32> = self.gpus.keys().copied().filter(|gpu| self.computing_on(*gpu).next().is_some()).collect();
-        for (being, speed) in self.beings.iter_mut().zip(speeds) {
+        for (being, (speed, share)) in self.beings.iter_mut().zip(speeds) {
             if let Where::Doing { left } = &mut being.place {
                 *left -= whole_f(passed) * speed;
             }
+            being.queued = (being.queued - whole_f(passed) * share).max(0.0);
         }
         let used: BTreeMap<u32, u64> = self.gpus.keys().map(|gpu| (*gpu, self.used(*gpu))).collect();
         let is_look = to.is_multiple_of(AVERAGE);
@@ -525,6 +560,7 @@ impl Being {
             is_still: false,
             effect: None,
             may_fail: false,
+            queued: 0.0,
             activity: Activity::Loading,
             evidence: None,
             memory: 0,
@@ -544,6 +580,10 @@ impl Being {
     }
 
     fn is_computing(&self) -> bool {
+        self.queued > 0.0 || self.waits_for_gpu()
+    }
+
+    fn waits_for_gpu(&self) -> bool {
         matches!(self.place, Where::Doing { .. }) && matches!(self.job.script.get(self.step), Some(Do::Compute(_)))
     }
 

@@ -169,7 +169,7 @@ proptest! {
     /// Managed, all is done no later than one by one, and no GPU stands idle while someone stands at a launch for it alone.
     #[test]
     fn equal_products_end_as_early_as_their_kernels_allow(k in 1_u64..12, kernel in 20_u64..3_000) {
-        let script = [Do::Load(200), Do::Compute(kernel), Do::Rest(150)];
+        let script = [Do::Load(100), Do::Take(1_000), Do::Load(100), Do::Compute(kernel), Do::Rest(150)];
         let jobs = (0..k).map(|n| Job::new(&format!("job-{n}"), 0, &script)).collect();
         let host = played(jobs, 0, &mut Fifo::new(patient()));
         let last = host.beings.iter().filter_map(|being| being.finished).max();
@@ -214,27 +214,45 @@ proptest! {
         let light = |(n, at): (usize, u64)| {
             let mut script = vec![Do::Load(300)];
             script.extend((0..100).flat_map(|_| [Do::Compute(burst), Do::Rest(burst * 6 + 1)]));
-            Job::new(&format!("light-{n}"), at, &script).past(0.1, 0.14)
+            Job::new(&format!("light-{n}"), at, &script).past(10.0, 0.14)
         };
         let host = played(starts.into_iter().enumerate().map(light).collect(), MS, &mut Fifo::new(FifoSettings::default()));
         prop_assert!(host.beings.iter().all(|being| being.holds.is_empty()), "{}", host.trace);
     }
 
-    /// Without a past a light tenant may stand at its first launch while others have not come back from theirs: at most
-    /// for a small burst each.
+    /// Nothing is known of them but that they have loaded little.
     #[test]
-    fn light_tenants_without_a_past_stand_once_at_most(starts in prop::collection::vec(0_u64..100, 2..6), burst in 1_u64..9) {
+    fn light_tenants_without_a_past_are_never_held(starts in prop::collection::vec(0_u64..500, 1..6), burst in 1_u64..9) {
+        let host = played(lights(&starts, burst, 500), 0, &mut Fifo::new(FifoSettings::default()));
+        prop_assert!(host.beings.iter().all(|being| being.holds.is_empty()), "{}", host.trace);
+    }
+
+    /// One that has loaded much may stand at its first launch while others have not come back from theirs: at most for a
+    /// small burst each.
+    #[test]
+    fn light_tenants_without_a_past_that_have_loaded_much_stand_once_at_most(
+        starts in prop::collection::vec(0_u64..100, 2..6),
+        burst in 1_u64..9,
+    ) {
         let others = starts.len() as u64 - 1;
-        let light = |(n, at): (usize, u64)| {
-            let mut script = vec![Do::Load(300)];
-            script.extend((0..60).flat_map(|_| [Do::Compute(burst), Do::Rest(burst * 6 + 1)]));
-            Job::new(&format!("light-{n}"), at, &script)
-        };
-        let host = played(starts.into_iter().enumerate().map(light).collect(), 0, &mut Fifo::new(FifoSettings::default()));
+        let host = played(lights(&starts, burst, 2_000), 0, &mut Fifo::new(FifoSettings::default()));
         for being in &host.beings {
             prop_assert!(being.waits.len() <= 1, "{}", host.trace);
             prop_assert!(being.waits.iter().sum::<u64>() <= others * 12 * MS, "{}", host.trace);
         }
+    }
+
+    /// Heavy ones that have loaded little are found out by their first burst: only who launches while that is small still
+    /// slips through.
+    #[test]
+    fn who_has_loaded_little_waits_all_the_same_for_one_that_has_shown_to_be_heavy(
+        starts in prop::sample::subsequence((0_u64..20).map(|n| n * 220).collect::<Vec<_>>(), 1..8),
+        kernel in 60_u64..2_000,
+    ) {
+        let script = [Do::Load(200), Do::Compute(kernel), Do::Rest(20), Do::Compute(kernel)];
+        let jobs = starts.iter().enumerate().map(|(n, at)| Job::new(&format!("job-{n}"), *at, &script)).collect();
+        let host = played(jobs, 0, &mut Fifo::new(patient()));
+        prop_assert!(host.crowded == 0, "crowded for {} ms:\n{}", host.crowded / MS, host.trace);
     }
 
     #[test]
@@ -272,13 +290,23 @@ proptest! {
     }
 }
 
+/// Tenants that use 14 % of a GPU each, having loaded so many MiB.
+fn lights(starts: &[u64], burst: u64, mib: u64) -> Vec<Job> {
+    let light = |(n, at): (usize, &u64)| {
+        let mut script = vec![Do::Take(mib), Do::Load(300)];
+        script.extend((0..60).flat_map(|_| [Do::Compute(burst), Do::Rest(burst * 6 + 1)]));
+        Job::new(&format!("light-{n}"), *at, &script)
+    };
+    starts.iter().enumerate().map(light).collect()
+}
+
 /// A tenant whose bursts are long, on any of two GPUs, perhaps in a gang.
 fn heavy() -> impl Strategy<Value = Job> {
     let burst = (60_u64..1_500, 0_u64..200).prop_map(|(compute, rest)| [Do::Compute(compute), Do::Rest(rest)]);
     let places = prop::sample::subsequence(vec![0_u32, 1], 1..=2);
     let words = (prop::option::of("[ab]"), prop::option::weighted(0.2, "[gh]"));
     (0_u64..2_000, prop::collection::vec(burst, 1..8), places, words).prop_map(|(at, bursts, gpus, (owner, gang))| {
-        let mut script = vec![Do::Load(200)];
+        let mut script = vec![Do::Load(100), Do::Take(1_000), Do::Load(100)];
         script.extend(bursts.into_iter().flatten());
         Job { owner, gang, ..Job::new("", at, &script).gpus(&gpus) }
     })

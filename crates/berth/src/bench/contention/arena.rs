@@ -12,6 +12,7 @@
 //! Not modelled: allocations that do not fit are not stopped, and a decision takes no time of its own.
 
 mod known;
+mod stay;
 mod tenant;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use berth_model::hold::Means;
 use berth_model::{Mono, TenantKey};
-use berth_policy::{Action, Activity, Decision, Policy};
+use berth_policy::{Action, Activity, Decision, Past, Policy};
 use berth_sim::scenario::{Command, Manager, Passage, Sight};
 use berth_sim::{Engine, GpuView};
 use serde::Serialize;
@@ -27,6 +28,7 @@ use serde::Serialize;
 use super::costs::{Costs, PUBLISHED_TURN};
 use tenant::Tenant;
 
+const NS: f64 = 1e9;
 /// A policy that wants to be asked again at once is asked again after this.
 const LEAST_PAUSE: Duration = Duration::from_micros(100);
 /// Steps without cost and decisions without end: how often one instant is gone through before time moves on.
@@ -136,6 +138,17 @@ impl Arena {
         }
     }
 
+    /// What berth remembers of an earlier run of the same programs.
+    pub fn remembering(mut self, pasts: &[Option<Past>]) -> Arena {
+        self.tenants.iter_mut().zip(pasts).for_each(|(tenant, past)| tenant.past = *past);
+        self
+    }
+
+    /// What it will remember of this one, which has ended then.
+    pub fn pasts(&self, end_ns: u64) -> Vec<Option<Past>> {
+        self.tenants.iter().map(|tenant| tenant.stay.past(end_ns)).collect()
+    }
+
     /// How often a tenant was made to stand still or locked.
     pub fn holds(&self) -> u32 {
         self.tenants.iter().map(|tenant| tenant.holds).sum()
@@ -163,6 +176,7 @@ impl Arena {
             return;
         }
         self.seen = engine.nvml().gpus;
+        self.note_memory();
         self.seen_at = Some(Mono(now));
         self.is_unasked = true;
         let is_changing = self.tenants.iter().any(|tenant| tenant.is_here() && tenant.activity == Activity::Loading);
@@ -200,7 +214,7 @@ impl Arena {
         for Decision { tenant, action, reason } in verdict.decisions {
             let Some(tenant) = self.tenant(&tenant) else { continue };
             tenant.want(wanted(action), now);
-            let told = Told { at: now as f64 / 1e9, tenant: tenant.name.clone(), action, reason: reason.to_string() };
+            let told = Told { at: now as f64 / NS, tenant: tenant.name.clone(), action, reason: reason.to_string() };
             self.decisions.push(told);
         }
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_model::hold::Means;
-use berth_policy::Policy;
-use berth_policy::settings::{Choice, Settings};
+use berth_policy::fifo::Fifo;
+use berth_policy::paper::Paper;
+use berth_policy::{FifoSettings, PaperSettings, Policy};
 use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
@@ -40,31 +41,42 @@ pub struct Contender {
     pub name: &'static str,
     pub policy: fn() -> Box<dyn Policy>,
     pub terms: fn(seed: u64) -> Terms,
+    /// The same programs have run before, and what they did then is remembered.
+    pub remembers: bool,
 }
 
 /// Algorithm 2 with the eyes and hands it was published with.
 pub const PAPER: Contender = Contender {
     name: "paper",
-    policy: || built(Choice::Paper),
+    policy: || Box::new(Paper::new(PaperSettings::default())),
     terms: |seed| {
         let turn_ns = u64::try_from(PUBLISHED_TURN.as_nanos()).unwrap_or(u64::MAX);
         Terms::published(Duration::from_nanos(draw(seed, usize::MAX, turn_ns)))
     },
+    remembers: false,
 };
+/// Algorithm 2 with berth's eyes and hands, as the daemon runs it.
+pub const PAPER_BERTH: Contender =
+    Contender { name: "paper-berth", terms: |_| Terms { means: [Means::Freeze].into(), ..Terms::full() }, ..PAPER };
 
-/// berth with everything it can have.
+/// berth with everything it can have, the first time it sees these programs.
 pub const FIFO: Contender = fifo("fifo", |_| Terms::full());
+/// The same when they have run before.
+pub const FIFO_KNOWN: Contender = Contender { name: "fifo-known", remembers: true, ..FIFO };
 /// Docker's pause and unpause instead of the cgroup freezer.
 pub const FIFO_DOCKER: Contender = fifo("fifo-docker", |_| Terms { costs: Costs::DOCKER, ..Terms::full() });
 /// Calls are seen, nobody can be stopped at them: the driver's lock alone.
 pub const FIFO_LOCK: Contender = fifo("fifo-lock", |_| Terms { means: [Means::Lock].into(), ..Terms::full() });
 /// The same with the freezer alone.
 pub const FIFO_FREEZE: Contender = fifo("fifo-freeze", |_| Terms { means: [Means::Freeze].into(), ..Terms::full() });
+/// Both when the programs have run before: nobody is locked or frozen of whom it is not known that it pays.
+pub const FIFO_LOCK_KNOWN: Contender = Contender { name: "fifo-lock-known", remembers: true, ..FIFO_LOCK };
+pub const FIFO_FREEZE_KNOWN: Contender = Contender { name: "fifo-freeze-known", remembers: true, ..FIFO_FREEZE };
 /// A host without eBPF: the driver's list every few milliseconds, lock and freezer.
 pub const FIFO_BLIND: Contender = fifo("fifo-blind", |_| Terms::without_probes());
 
 const fn fifo(name: &'static str, terms: fn(u64) -> Terms) -> Contender {
-    Contender { name, policy: || built(Choice::Fifo), terms }
+    Contender { name, policy: || Box::new(Fifo::new(FifoSettings::default())), terms, remembers: false }
 }
 
 /// What one run gave, in seconds.
@@ -154,7 +166,14 @@ impl Case {
         let scenario = Scenario { programs, order, sharing, seed };
         let Way::Managed(contender) = way else { return Ok(Sample::of(&scenario.run(profile)?, 0, Vec::new())) };
         let owners: Vec<String> = (0..self.tenants).map(|index| format!("user-{index}")).collect();
-        let mut arena = Arena::new((contender.policy)(), (contender.terms)(seed), &owners);
+        let arena = || Arena::new((contender.policy)(), (contender.terms)(seed), &owners);
+        let mut arena = if contender.remembers {
+            let mut before = arena();
+            let report = scenario.run_managed(profile, &mut before)?;
+            arena().remembering(&before.pasts(report.total_ns))
+        } else {
+            arena()
+        };
         let report = scenario.run_managed(profile, &mut arena)?;
         Ok(Sample::of(&report, arena.holds(), arena.decisions))
     }
@@ -247,10 +266,6 @@ impl Column {
             decisions: samples.first()?.decisions.clone(),
         })
     }
-}
-
-fn built(policy: Choice) -> Box<dyn Policy> {
-    Settings { policy, ..Settings::default() }.build().expect("a policy that is not off decides")
 }
 
 /// Begin of its first input and end of its last output, in seconds.

@@ -43,7 +43,7 @@ impl Policy for Turns {
             .tenants
             .iter()
             .filter_map(|t| match t.activity {
-                Activity::AtLaunch { since } => Some((since, &t.key)),
+                Activity::AtLaunch { since, .. } => Some((since, &t.key)),
                 _ => None,
             })
             .collect();
@@ -65,9 +65,12 @@ fn free_terms(_: u64) -> Terms {
     Terms { costs: Costs::NONE, ..Terms::full() }
 }
 
-const FREE_NOTHING: Way = Way::Managed(Contender { name: "nothing", policy: || Box::new(Nothing), terms: free_terms });
-const FREE_TURNS: Way = Way::Managed(Contender { name: "turns", policy: || Box::new(Turns), terms: free_terms });
-const REAL_TURNS: Way = Way::Managed(Contender { name: "turns", policy: || Box::new(Turns), terms: |_| Terms::full() });
+const FREE_NOTHING: Way =
+    Way::Managed(Contender { name: "nothing", policy: || Box::new(Nothing), terms: free_terms, remembers: false });
+const FREE_TURNS: Way =
+    Way::Managed(Contender { name: "turns", policy: || Box::new(Turns), terms: free_terms, remembers: false });
+const REAL_TURNS: Way =
+    Way::Managed(Contender { name: "turns", policy: || Box::new(Turns), terms: |_| Terms::full(), remembers: false });
 
 /// To the nanosecond; only sums over more and smaller pieces may differ by their rounding.
 fn assert_same(one: &Sample, other: &Sample) {
@@ -136,7 +139,7 @@ fn a_gate_that_comes_too_late_holds_nobody() {
     fn late(_: u64) -> Terms {
         Terms { costs: Costs { arm: Duration::from_secs(600), ..Costs::NONE }, ..Terms::full() }
     }
-    let way = Way::Managed(Contender { name: "late", policy: || Box::new(Turns), terms: late });
+    let way = Way::Managed(Contender { name: "late", policy: || Box::new(Turns), terms: late, remembers: false });
     let case = Case { workload: Workload::Product(8_192), tenants: 5 };
     let run = case.run(way, &rtx3090(), 1).unwrap();
     assert_eq!((run.holds, run.total), (0.0, case.run(Way::Unmanaged, &rtx3090(), 1).unwrap().total));
@@ -161,7 +164,7 @@ fn by_the_list_alone_calls_are_unseen() {
         Terms::published(Duration::from_millis(70))
     }
     assert!(matches!(terms(1).sources, Sources::Nvml { .. }));
-    let way = Way::Managed(Contender { name: "checks", policy: || Box::new(Checks), terms });
+    let way = Way::Managed(Contender { name: "checks", policy: || Box::new(Checks), terms, remembers: false });
     let case = Case { workload: Workload::Product(8_192), tenants: 3 };
     assert_same(&case.run(way, &rtx3090(), 1).unwrap(), &case.run(Way::Unmanaged, &rtx3090(), 1).unwrap());
 }
@@ -194,7 +197,7 @@ impl Policy for Chaos {
 #[test]
 fn whatever_is_decided_nobody_is_lost_and_no_work_is() {
     for terms in [free_terms, (|_| Terms::full()) as fn(u64) -> Terms, |_| Terms::without_probes()] {
-        let way = Way::Managed(Contender { name: "chaos", policy: || Box::new(Chaos), terms });
+        let way = Way::Managed(Contender { name: "chaos", policy: || Box::new(Chaos), terms, remembers: false });
         for (case, seed) in cases().into_iter().flat_map(|case| (1..6).map(move |seed| (case, seed))) {
             let chaos = case.run(way, &rtx3090(), seed).unwrap();
             let free = case.run(Way::Unmanaged, &rtx3090(), seed).unwrap();

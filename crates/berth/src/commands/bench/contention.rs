@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use berth_sim::Profile;
 
-use crate::bench::contention::cell::{Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, FIFO_FREEZE, FIFO_LOCK, PAPER};
+use crate::bench::contention::cell::{
+    Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, FIFO_FREEZE, FIFO_FREEZE_KNOWN, FIFO_KNOWN, FIFO_LOCK, FIFO_LOCK_KNOWN,
+    PAPER, PAPER_BERTH,
+};
 use crate::bench::contention::figure::Figure;
 use crate::bench::contention::report::Report;
 use crate::bench::contention::{Plan, plots};
@@ -54,14 +57,22 @@ pub struct Args {
 enum PolicyName {
     /// Algorithm 2 of the contention paper, with the eyes and hands it had
     Paper,
+    /// The same with berth's eyes and hands, as the daemon runs it
+    PaperBerth,
     /// berth's own, with all means
     Fifo,
+    /// The same when the tenants' programs have run before
+    FifoKnown,
     /// The same, frozen by Docker's pause
     FifoDocker,
     /// By the driver's lock alone
     FifoLock,
+    /// The same when the programs have run before
+    FifoLockKnown,
     /// By the freezer alone
     FifoFreeze,
+    /// The same when the programs have run before
+    FifoFreezeKnown,
     /// Without eBPF: by NVML, lock and freezer
     FifoBlind,
 }
@@ -99,10 +110,14 @@ fn write_plots(report: &Report, dir: &Path) -> Result<()> {
 fn contender(name: PolicyName) -> Contender {
     match name {
         PolicyName::Paper => PAPER,
+        PolicyName::PaperBerth => PAPER_BERTH,
         PolicyName::Fifo => FIFO,
+        PolicyName::FifoKnown => FIFO_KNOWN,
         PolicyName::FifoDocker => FIFO_DOCKER,
         PolicyName::FifoLock => FIFO_LOCK,
+        PolicyName::FifoLockKnown => FIFO_LOCK_KNOWN,
         PolicyName::FifoFreeze => FIFO_FREEZE,
+        PolicyName::FifoFreezeKnown => FIFO_FREEZE_KNOWN,
         PolicyName::FifoBlind => FIFO_BLIND,
     }
 }

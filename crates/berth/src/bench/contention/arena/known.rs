@@ -26,7 +26,7 @@ impl Arena {
                 core: listed.and_then(|process| process.sm).and_then(|sample| Percent::checked(sample.pct)),
                 stand: tenant.stand(),
                 means: tenant.means.clone(),
-                past: None,
+                past: tenant.past,
             }
         });
         let gpus = self.seen.iter().zip(0..).map(|(gpu, index)| Gpu {
@@ -37,6 +37,15 @@ impl Arena {
             core_at: self.seen_at,
         });
         View { gpus: gpus.collect(), tenants: tenants.collect() }
+    }
+
+    pub(super) fn note_memory(&mut self) {
+        for process in self.seen.iter().flat_map(|gpu| &gpu.processes) {
+            let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.process.pid == process.pid) else {
+                continue;
+            };
+            tenant.stay.peak_memory = tenant.stay.peak_memory.max(process.used_bytes.map(Bytes));
+        }
     }
 
     /// A monitor that has only the driver's list: who is on it has come, who is not has left.

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use berth_model::hold::{self, Body, Freezer, Grip, Means, Step, Want};
 use berth_model::{ContainerId, Mono, ProcKey, Runtime, TenantKey};
-use berth_policy::{Activity, Stand};
+use berth_policy::{Activity, Past, Stand};
 use berth_proto::sim::CheckpointOp;
 use berth_sim::scenario::{Command, FIRST_PID};
 
+use super::stay::Stay;
 use super::{News, ns};
 use crate::bench::contention::costs::Costs;
 
@@ -32,6 +33,9 @@ pub(super) struct Tenant {
     step: Option<UnderWay>,
     has_exited: bool,
     pub(super) holds: u32,
+    /// What it did in an earlier run, if that is known.
+    pub(super) past: Option<Past>,
+    pub(super) stay: Stay,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +66,8 @@ impl Tenant {
             step: None,
             has_exited: false,
             holds: 0,
+            past: None,
+            stay: Stay::default(),
         }
     }
 
@@ -79,9 +85,14 @@ impl Tenant {
 
     pub(super) fn hear(&mut self, news: News, now: u64) {
         match news {
-            News::Opened => self.arrived = Some(now),
+            News::Opened => {
+                self.arrived = Some(now);
+                self.stay.present.set(true, now);
+            }
             News::Halted { since } => {
-                self.activity = Activity::AtLaunch { since: Mono(since) };
+                let computing_since =
+                    if let Activity::Computing { since } = self.activity { Some(since) } else { None };
+                self.activity = Activity::AtLaunch { since: Mono(since), computing_since };
                 self.since = since;
                 self.grip.stopped.insert(self.process);
                 self.holds += 1;
@@ -98,11 +109,19 @@ impl Tenant {
             }
             News::Gone => self.leave(now),
         }
+        self.follow(now);
+    }
+
+    /// Counts what its time goes to.
+    fn follow(&mut self, now: u64) {
+        self.stay.computing.set(matches!(self.activity, Activity::Computing { .. }) && self.is_here(), now);
+        self.stay.held.set(self.grip.is_still() && self.is_here(), now);
     }
 
     /// It is on no GPU any more; whatever holds it has no reason to.
     pub(super) fn leave(&mut self, now: u64) {
         self.arrived = None;
+        self.stay.present.set(false, now);
         self.want(None, now);
     }
 
@@ -169,6 +188,7 @@ impl Tenant {
             }
             _ => {}
         }
+        self.follow(now);
         true
     }
 
@@ -188,6 +208,7 @@ impl Tenant {
             self.want = None;
             self.means.remove(&Means::Lock);
         }
+        self.follow(now);
     }
 
     /// Nothing of it can or need be undone.
