@@ -176,12 +176,12 @@ impl Manager {
             }
             Event::Paused { id, paused, at } => {
                 if let Some(tenant) = self.container(id) {
-                    self.paused(&tenant, *paused, *at);
+                    // Whoever may ask the engine is as good as root.
+                    self.keeper.engine_told(&tenant, *paused, 0, *at);
                 }
             }
             Event::Signalled { id, at } => {
                 if let Some(tenant) = self.container(id) {
-                    // Whoever may ask the engine is as good as root.
                     self.keeper.signalled(&tenant, 0, *at);
                 }
             }
@@ -198,20 +198,6 @@ impl Manager {
 
     fn container(&self, id: &ContainerId) -> Option<TenantKey> {
         self.places.keys().find(|tenant| tenant.container_id() == Some(id)).cloned()
-    }
-
-    /// The engine tells of pauses of its own and of ours alike.
-    fn paused(&mut self, tenant: &TenantKey, paused: bool, at: Mono) {
-        let note = self.keeper.note(tenant);
-        let ours = note.as_ref().is_some_and(|note| note.grip.frozen == Some(Freezer::Docker));
-        let wanted_free = note.is_none_or(|note| note.want == Want::Free);
-        match paused {
-            true if !ours => self.keeper.frozen_by_others(tenant, at),
-            // Whoever unpauses by the engine's own command is as good as root.
-            false if ours && !wanted_free => self.keeper.thawed_by_others(tenant, 0, at),
-            false if !ours => self.keeper.thawed_by_others(tenant, 0, at),
-            _ => {}
-        }
     }
 
     /// A task has ended, and is shown as `ended` unless nobody wants to see any.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use berth_model::{ContainerId, Event, Source, SourceStatus};
+use berth_model::{ContainerId, Event, Mono, Source, SourceStatus};
 use bollard::errors::Error as ApiError;
 use bollard::models::{ContainerInspectResponse, EventMessage};
 use bollard::query_parameters::{EventsOptions, EventsOptionsBuilder, InspectContainerOptions};
@@ -143,6 +143,7 @@ impl Connection {
     }
 
     fn react(&mut self, event: EventMessage) {
+        let at = event.time_nano.map_or_else(clock::now, at_engine_time);
         if let Some(nanos) = event.time_nano {
             self.seen_until_ns = self.seen_until_ns.max(i128::from(nanos) + 1);
         }
@@ -152,9 +153,9 @@ impl Connection {
                 self.send(Event::Stirred { source: Source::Docker, at: clock::now() });
                 self.wanted.ask(id);
             }
-            Some("pause") if self.wanted.is_known(&id) => self.heard(id, true),
-            Some("unpause" | "die") if self.wanted.is_known(&id) => self.heard(id, false),
-            Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, at: clock::now() }),
+            Some("pause") if self.wanted.is_known(&id) => self.heard(id, true, at),
+            Some("unpause" | "die") if self.wanted.is_known(&id) => self.heard(id, false, at),
+            Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, at }),
             Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
             Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
             _ => {}
@@ -186,9 +187,9 @@ impl Connection {
         }
     }
 
-    fn heard(&mut self, id: ContainerId, paused: bool) {
+    fn heard(&mut self, id: ContainerId, paused: bool, at: Mono) {
         if self.pauses.heard(&id, paused) {
-            self.send(Event::Paused { id, paused, at: clock::now() });
+            self.send(Event::Paused { id, paused, at });
         }
     }
 
@@ -228,6 +229,13 @@ pub async fn connect(socket: &Path) -> Result<Docker, DockerError> {
     let docker =
         Docker::connect_with_unix(&socket.to_string_lossy(), ANSWER_WITHIN_S, API_DEFAULT_VERSION).map_err(api)?;
     docker.negotiate_version().await.map_err(api)
+}
+
+/// The engine dates its events by the system's clock. One that was set since makes an event at most as late as now.
+fn at_engine_time(nanos: i64) -> Mono {
+    let now = clock::anchor();
+    let ago = now.wall.as_nanosecond().saturating_sub(i128::from(nanos));
+    Mono(now.mono.0.saturating_sub(u64::try_from(ago).unwrap_or(0)))
 }
 
 async fn inspect(docker: Docker, id: ContainerId) -> Inspected {

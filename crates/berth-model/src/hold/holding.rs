@@ -29,6 +29,10 @@ pub(super) struct Holding {
     frozen_since: Option<Mono>,
     /// Its engine could not take it over; not asked again until then.
     engine_failed_until: Option<Mono>,
+    /// What its engine did before this was our doing: the end of the last step by it.
+    engine_since: Mono,
+    /// When it was met, or its last task ended: what someone did before was not done to these processes.
+    pub fresh_since: Mono,
     /// Someone else keeps it frozen: what is frozen then is not berth's.
     pub frozen_by_others: bool,
     pub flight: Option<Flight>,
@@ -40,6 +44,8 @@ pub(super) struct Holding {
     pub left_alone_until: Option<Mono>,
     trouble: Trouble,
     told: Option<Means>,
+    /// Who last wanted it free, and why: the release may be complete only when it is wanted elsewhere again.
+    let_go: (By, String),
     held: Stopwatch,
     is_unwritten: bool,
 }
@@ -80,6 +86,8 @@ impl Holding {
             pause_after: None,
             frozen_since: None,
             engine_failed_until: None,
+            engine_since: Mono(0),
+            fresh_since: at,
             frozen_by_others: false,
             flight: None,
             doubts: BTreeSet::new(),
@@ -87,6 +95,7 @@ impl Holding {
             left_alone_until: None,
             trouble: Trouble::default(),
             told: None,
+            let_go: (By::Policy, String::new()),
             held: Stopwatch::default(),
             is_unwritten: false,
         }
@@ -95,6 +104,9 @@ impl Holding {
     pub fn wish(&mut self, want: Want, by: By, reason: String, at: Mono) {
         if (want, by, reason.as_str()) == (self.want, self.by, self.reason.as_str()) {
             return;
+        }
+        if want == Want::Free {
+            self.let_go = (by, reason.clone());
         }
         if want != self.want {
             self.since = at;
@@ -140,6 +152,11 @@ impl Holding {
         self.set_grip(grip, at);
     }
 
+    /// What its engine has done at this time was our doing, told late.
+    pub fn is_own_doing(&self, at: Mono) -> bool {
+        at < self.engine_since || self.flight.is_some_and(|flight| flight.step.is_by_engine())
+    }
+
     /// Nothing is left of the tenant that could be held.
     pub fn vanish(&mut self, at: Mono) {
         self.is_gone = true;
@@ -150,6 +167,7 @@ impl Holding {
 
     /// Returns the time it was held, which is counted anew.
     pub fn end_task(&mut self, at: Mono) -> Duration {
+        self.fresh_since = at;
         let held = self.held.total(at);
         self.held = Stopwatch::default();
         self.held.turn(self.grip.keeps_off(), at);
@@ -253,6 +271,9 @@ impl Holding {
         let failure = match outcome {
             Ok(()) => {
                 self.doubts.remove(&step);
+                if step.is_by_engine() {
+                    self.engine_since = at;
+                }
                 self.set_grip(self.grip.done(step), at);
                 self.trouble.tries = 0;
                 None
@@ -327,7 +348,7 @@ impl Holding {
         }
         if self.told.is_some() && !self.grip.keeps_off() && self.flight.is_none() {
             self.told = None;
-            let (by, reason) = (self.by, self.reason.clone());
+            let (by, reason) = self.let_go.clone();
             return Some(HoldChange::Released { tenant: tenant.clone(), by, reason, at: now });
         }
         None

@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::holding::Holding;
-use super::{Grip, Means, Step, Want};
+use super::{Freezer, Grip, Means, Step, Want};
 use crate::event::StepFailure;
 use crate::id::{ProcKey, TenantKey};
 use crate::time::Mono;
@@ -236,19 +236,33 @@ impl Keeper {
         self.holding(tenant, at).halted(process, at);
     }
 
-    /// Someone else thawed what berth had frozen. They want it to run: it is theirs until its task ends.
-    pub fn thawed_by_others(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
-        let Some(holding) = self.tenants.get_mut(tenant) else { return };
-        if std::mem::take(&mut holding.frozen_by_others) {
+    /// Its engine has paused it or let it go on, at our wish or at somebody else's, which it does not say. `uid` stands for
+    /// somebody else: whoever unpauses what berth had paused wants it to run, and it is theirs until its task ends; what they
+    /// paused berth takes its hands off, and will not thaw.
+    pub fn engine_told(&mut self, tenant: &TenantKey, paused: bool, uid: u32, at: Mono) {
+        if self.tenants.get(tenant).is_some_and(|holding| holding.is_own_doing(at)) {
             return;
         }
-        holding.lose_freeze(at);
-        holding.wish(Want::Free, By::Person { uid }, "someone unpaused it".into(), at);
+        match paused {
+            true => self.frozen_by_others(tenant, at),
+            false => self.thawed_by_others(tenant, uid, at),
+        }
     }
 
-    /// Someone else froze it: berth takes its hands off and will not thaw it.
-    pub fn frozen_by_others(&mut self, tenant: &TenantKey, at: Mono) {
+    fn thawed_by_others(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
+        let Some(holding) = self.tenants.get_mut(tenant) else { return };
+        let is_theirs = std::mem::take(&mut holding.frozen_by_others);
+        if !is_theirs && holding.grip.frozen == Some(Freezer::Docker) {
+            holding.lose_freeze(at);
+            holding.wish(Want::Free, By::Person { uid }, "someone unpaused it".into(), at);
+        }
+    }
+
+    fn frozen_by_others(&mut self, tenant: &TenantKey, at: Mono) {
         let holding = self.holding(tenant, at);
+        if holding.grip.frozen == Some(Freezer::Docker) {
+            return;
+        }
         holding.frozen_by_others = true;
         holding.lose_freeze(at);
         holding.wish(Want::Free, By::Policy, "someone else paused it".into(), at);
@@ -258,7 +272,8 @@ impl Keeper {
     /// ends.
     pub fn signalled(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
         let Some(holding) = self.tenants.get_mut(tenant) else { return };
-        if holding.want != Want::Free || holding.by == By::Policy {
+        let is_undecided = holding.want != Want::Free || holding.by == By::Policy;
+        if is_undecided && at >= holding.fresh_since {
             holding.wish(Want::Free, By::Person { uid }, "someone sent it a signal".into(), at);
         }
     }

@@ -250,6 +250,11 @@ impl Step {
         }
     }
 
+    /// The container's engine does it, and tells everybody.
+    pub(crate) fn is_by_engine(self) -> bool {
+        matches!(self, Step::Freeze(Freezer::Docker) | Step::Thaw(Freezer::Docker) | Step::HandOver)
+    }
+
     /// It undoes a hold rather than making one.
     pub fn sets_free(self) -> bool {
         match self {

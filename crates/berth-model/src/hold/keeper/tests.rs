@@ -160,14 +160,39 @@ fn a_person_s_word_beats_the_policy_s_until_the_task_ends() {
 #[test]
 fn what_a_person_unpauses_is_theirs_and_its_gate_is_taken_away() {
     let mut keeper = keeper(&[1]);
+    keeper.pause_after(&tenant(), Some(Duration::ZERO));
     keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
     run(&mut keeper, Mono(0));
     keeper.halted(&tenant(), process(1), Mono(1));
-    run(&mut keeper, Mono(1));
-    keeper.thawed_by_others(&tenant(), 7, Mono(2));
+    assert_eq!(run(&mut keeper, Mono(1)).0.last(), Some(&Step::HandOver));
+    keeper.engine_told(&tenant(), false, 7, Mono(2));
     assert_eq!(run(&mut keeper, Mono(2)).0, [Step::Ungate(process(1))]);
     let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(3));
     assert_eq!(refused, Err(Refused::PersonDecided { uid: 7 }));
+}
+
+/// The engine tells of what we had it do as of anything else, while we do it and for a while after.
+#[test]
+fn our_own_pauses_are_nobody_s_word_however_late_they_are_told() {
+    let mut keeper = keeper(&[1]);
+    let docker = Want::Frozen(Freezer::Docker);
+    keeper.want(&tenant(), docker, PERSON, "", Mono(0)).unwrap();
+    assert_eq!(only_order(&keeper.turn(Mono(0))), Step::Freeze(Freezer::Docker));
+    keeper.engine_told(&tenant(), true, 0, Mono(1));
+    keeper.step(&tenant(), Step::Freeze(Freezer::Docker), Ok(()), Mono(2));
+    assert_eq!(keeper.view(&tenant(), Mono(2)).unwrap().stage, Stage::Held);
+
+    keeper.want(&tenant(), Want::Locked, PERSON, "", Mono(3)).unwrap();
+    assert_eq!(only_order(&keeper.turn(Mono(3))), Step::Thaw(Freezer::Docker));
+    keeper.engine_told(&tenant(), false, 0, Mono(4));
+    keeper.step(&tenant(), Step::Thaw(Freezer::Docker), Ok(()), Mono(5));
+    for (paused, at) in [(true, 1), (false, 4), (true, 1)] {
+        keeper.engine_told(&tenant(), paused, 0, Mono(at));
+    }
+    let view = keeper.view(&tenant(), Mono(6)).unwrap();
+    assert_eq!((view.want, view.by, view.is_frozen_by_others), (Want::Locked, PERSON, false));
+    keeper.engine_told(&tenant(), true, 0, Mono(7));
+    assert!(keeper.view(&tenant(), Mono(7)).unwrap().is_frozen_by_others, "what comes after is somebody's");
 }
 
 #[test]
@@ -176,10 +201,10 @@ fn what_a_person_paused_is_continued_within_and_never_thawed() {
     keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
     run(&mut keeper, Mono(0));
     keeper.halted(&tenant(), process(1), Mono(1));
-    keeper.frozen_by_others(&tenant(), Mono(1));
+    keeper.engine_told(&tenant(), true, 7, Mono(1));
     assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Ungate(process(1)), Step::Continue(process(1))]);
     assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2)), Err(Refused::FrozenByOthers));
-    keeper.thawed_by_others(&tenant(), 7, Mono(3));
+    keeper.engine_told(&tenant(), false, 7, Mono(3));
     assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()), "it was never berth's to lose");
 }
 
@@ -243,7 +268,8 @@ fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_until_its_tas
     let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2));
     assert_eq!(refused, Err(Refused::PersonDecided { uid: 0 }));
     keeper.task_ended(&tenant(), Mono(3));
-    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()));
+    keeper.signalled(&tenant(), 0, Mono(2));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()), "not these processes");
 }
 
 #[test]

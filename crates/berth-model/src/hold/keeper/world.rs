@@ -134,17 +134,30 @@ impl World {
     }
 
     fn thaw(&mut self, tenant: &TenantKey) {
-        let is_ours = self.real.get_mut(tenant).is_some_and(|real| real.frozen.take().is_some());
+        if self.is_at_the_engine(tenant) {
+            return;
+        }
+        let is_docker = |frozen: &mut Freezer| *frozen == Freezer::Docker;
+        let is_ours = self.real.get_mut(tenant).is_some_and(|real| real.frozen.take_if(is_docker).is_some());
         if self.paused.remove(tenant) || is_ours {
-            self.keeper.thawed_by_others(tenant, 7, self.now);
+            self.keeper.engine_told(tenant, false, 7, self.now);
         }
     }
 
     fn pause(&mut self, tenant: &TenantKey) {
         let is_ours = self.real.get(tenant).is_some_and(|real| real.frozen.is_some());
-        if !is_ours && self.alive.contains_key(tenant) && self.paused.insert(tenant.clone()) {
-            self.keeper.frozen_by_others(tenant, self.now);
+        if !is_ours
+            && !self.is_at_the_engine(tenant)
+            && self.alive.contains_key(tenant)
+            && self.paused.insert(tenant.clone())
+        {
+            self.keeper.engine_told(tenant, true, 7, self.now);
         }
+    }
+
+    /// An engine does one thing to a container at a time.
+    fn is_at_the_engine(&self, tenant: &TenantKey) -> bool {
+        self.flights.get(tenant).is_some_and(|step| step.is_by_engine())
     }
 
     fn vanish(&mut self, tenant: &TenantKey) {
