@@ -24,6 +24,7 @@ mod held_containers;
 mod history;
 mod holds;
 mod killed;
+mod killed_with_containers;
 mod life_cycle;
 mod memory;
 mod metrics;

@@ -92,7 +92,8 @@ impl Container {
     /// Directory of the cgroup by which its engine would pause it; it must run.
     pub fn freezer(&self) -> PathBuf {
         let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap();
-        let path = |start: &str| cgroups.lines().find_map(|line| line.split_once(start).map(|(_, path)| path.to_owned()));
+        let path =
+            |start: &str| cgroups.lines().find_map(|line| line.split_once(start).map(|(_, path)| path.to_owned()));
         let root = PathBuf::from("/sys/fs/cgroup");
         match path(":freezer:") {
             Some(path) if root.join("freezer").exists() => root.join("freezer").join(path.trim_start_matches('/')),
