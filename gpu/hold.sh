@@ -57,13 +57,13 @@ live() {
 
 hold() {
     local ground measured
-    # Memory moves alike whatever its tenant is: parking is measured once.
+    # The driver locks and parks alike whatever its tenant is.
     measured=(--part docker --part cgroup --part lock --part gate --part park)
     for ground in docker cgroup; do
         heading "holding $ground"
         berth bench hold --gpu "$gpu" --ground "$ground" --turns "$turns" "${measured[@]}" \
             --save "$out/hold-$ground.json" || failed+=("hold-$ground")
-        measured=(--part cgroup --part lock --part gate)
+        measured=(--part cgroup --part gate)
     done
 }
 

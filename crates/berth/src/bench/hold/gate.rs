@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use berth_host::clock;
+use berth_host::probes::Probes;
 use berth_load::Moment;
 use berth_model::hold::Want;
 use berth_model::{Event, Mono, ProcKey};
@@ -41,9 +42,7 @@ struct Times {
 }
 
 pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
-    if let Err(why) = &bench.host.probes {
-        bail!("{why}");
-    }
+    probes(bench)?;
     let mut rows = Vec::new();
     let newcomer = bench.load(&NEWCOMER)?;
     let first = newcomers(bench, &newcomer)?;
@@ -89,8 +88,9 @@ fn launching(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Times> {
         bench.interrupt.check()?;
         load.lines.empty()?;
         load.lines.until("running", |lines| lines.first().map(drop))?;
+        let before = probes(bench)?.stats().detached;
         one(bench, load, &mut held, &mut times)?;
-        until_detached(bench)?;
+        until_detached(bench, before + 1)?;
     }
     Ok(times)
 }
@@ -127,18 +127,21 @@ fn until_halted(bench: &Bench<'_>, wanted: ProcKey) -> anyhow::Result<(Mono, u64
     }
 }
 
-/// Nobody's calls are probed any more, so that the next one finds it as this one did.
-fn until_detached(bench: &Bench<'_>) -> anyhow::Result<()> {
-    let probes = bench.host.probes.as_ref().map_err(|why| anyhow!(why.clone()))?;
+/// The probes of so many kinds of calls have been taken away, so that the next hold finds the tenant as this one did.
+fn until_detached(bench: &Bench<'_>, kinds: u64) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while probes.stats().armed > 0 {
+    while probes(bench)?.stats().detached < kinds {
         bench.interrupt.check()?;
         if Instant::now() > deadline {
-            bail!("probes are still attached after {} s", PATIENCE.as_secs());
+            bail!("probes are still attached {} s after a release", PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_micros(500));
     }
     Ok(())
+}
+
+fn probes<'a>(bench: &'a Bench<'_>) -> anyhow::Result<&'a Probes> {
+    bench.host.probes.as_deref().map_err(|why| anyhow!(why.clone()))
 }
 
 fn bare_stops(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Vec<f64>> {
@@ -155,17 +158,19 @@ fn bare_stops(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Vec<f64>> {
 /// median round of a tenant that only launches, in states that alternate.
 fn residue(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let load = bench.load(&["--size", "32", "--streams", LAUNCHES, "--repeats", "forever"])?;
-    let probes = bench.host.probes.clone().map_err(|why| anyhow!(why))?;
     let (mut watched, mut after) = (Vec::new(), Vec::new());
     let mut plain = round_ns(bench, &load)?;
     for _ in 0..COST_PAIRS {
+        let probes = probes(bench)?;
+        let before = probes.stats().detached;
         probes.watch_drains(load.process, true)?;
         let while_watched = round_ns(bench, &load);
         probes.watch_drains(load.process, false)?;
-        until_detached(bench)?;
+        // Launches and waits.
+        until_detached(bench, before + 2)?;
         let mut held = bench.held(&load);
         one(bench, &load, &mut held, &mut Times::default())?;
-        until_detached(bench)?;
+        until_detached(bench, before + 3)?;
         let then = round_ns(bench, &load)?;
         let more = |ns: f64| (ns - plain) / LAUNCHES_A_ROUND / 1e6;
         watched.push(more(while_watched?));

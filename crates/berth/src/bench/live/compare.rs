@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Cell;
 use super::report::{CellReport, Report};
-use crate::bench::contention::cell::{Case, FIFO, FIFO_FREEZE, FIFO_LOCK, PAPER, Way};
+use crate::bench::contention::cell::{Case, Contender, FIFO, FIFO_FREEZE, FIFO_LOCK, PAPER, Way};
 use crate::bench::contention::estimate::Estimate;
 use crate::bench::contention::workload::Workload;
 use crate::columns::Columns;
@@ -90,7 +90,8 @@ fn virtual_way(name: &str) -> Option<Way> {
         "unmanaged" => Way::Unmanaged,
         "one-by-one" => Way::OneByOne,
         "fifo" => Way::Managed(FIFO),
-        "paper" => Way::Managed(PAPER),
+        // With the eyes and hands it has in berth, not with those it was published with.
+        "paper" => Way::Managed(Contender { terms: FIFO.terms, ..PAPER }),
         "lock" => Way::Managed(FIFO_LOCK),
         "freeze" => Way::Managed(FIFO_FREEZE),
         _ => return None,
