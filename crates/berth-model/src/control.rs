@@ -119,6 +119,8 @@ pub struct Explanation {
     pub means: Vec<Means>,
     /// Others that compute on its GPUs, as people call them.
     pub computing_there: Vec<String>,
+    /// Those it is held and released with, as people call them; empty for one that is in no gang.
+    pub gang_with: Vec<String>,
     /// What tasks of the same owner, image and command did before; `None` if none is known.
     pub before: Option<Before>,
     /// Its last holds and failures, newest first, no more than a few.

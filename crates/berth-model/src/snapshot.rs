@@ -163,6 +163,8 @@ pub struct QueueRow {
     pub name: String,
     /// For whom it waits, as people call it; `None` where it waits for memory or a rule rather than a tenant.
     pub behind: Option<String>,
+    /// Why it waits.
+    pub reason: String,
     pub since: Timestamp,
     pub expected_at: Option<Timestamp>,
 }

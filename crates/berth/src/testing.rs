@@ -173,6 +173,7 @@ pub fn contended() -> Snapshot {
         tenant: row.tenant.clone(),
         name: row.container_name.clone(),
         behind: Some("train-7".into()),
+        reason: "`train-7` computes on GPU 0".into(),
         since: at(-14),
         expected_at: row.hold.as_ref().and_then(|hold| hold.expected_at),
     });
@@ -257,6 +258,7 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         is_paused_by_others: false,
         means: vec![Means::Freeze, Means::Gate],
         computing_there: vec!["train-7".into()],
+        gang_with: vec![],
         before: None,
         history: vec![],
     }

@@ -48,6 +48,7 @@ pub(super) fn explanation() -> Explanation {
         is_paused_by_others: false,
         means: vec![Means::Freeze],
         computing_there: vec!["b".into()],
+        gang_with: vec!["rank-1".into()],
         before: Some(before()),
         history: vec![PastHold { at: at(3), what }],
     }

@@ -144,6 +144,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
                 tenant: TenantKey::User { uid: 1000 },
                 name: "quo\"te\\d".into(),
                 behind: Some("trainer".into()),
+                reason: "`trainer` computes on GPU 0".into(),
                 since: at(2),
                 expected_at: Some(at(30)),
             }],

@@ -4,7 +4,7 @@ use berth_model::control::Explanation;
 use berth_model::{Anchor, GpuIndex, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_policy::Activity;
 
-use super::Manager;
+use super::{Manager, Terms};
 
 impl Manager {
     /// `tenant` has a row in the snapshot.
@@ -19,6 +19,7 @@ impl Manager {
             policy: self.policy_name,
             dry_run: self.rehearsal.is_some(),
             computing_there: self.computing_beside(tenant, &gpus, snapshot),
+            gang_with: self.gang_with(tenant, snapshot),
             gpus,
             state: rows
                 .iter()
@@ -33,6 +34,15 @@ impl Manager {
             before: rows.first().and_then(|row| self.annals.before(row)),
             history: self.annals.holds_of(tenant),
         }
+    }
+
+    fn gang_with(&self, tenant: &TenantKey, snapshot: &Snapshot) -> Vec<String> {
+        let owner = |tenant: &TenantKey| snapshot.tasks.iter().find(|row| row.tenant == *tenant)?.owner.as_ref();
+        let Some(gang) = self.terms.get(tenant).and_then(|terms| terms.gang.as_ref()) else { return Vec::new() };
+        let is_member = |other: &TenantKey, terms: &Terms| {
+            other != tenant && terms.gang.as_ref() == Some(gang) && owner(other) == owner(tenant)
+        };
+        self.terms.iter().filter(|(other, terms)| is_member(other, terms)).map(|(other, _)| self.name(other)).collect()
     }
 
     fn computing_beside(&self, tenant: &TenantKey, gpus: &[GpuIndex], snapshot: &Snapshot) -> Vec<String> {

@@ -252,6 +252,10 @@ impl Manager {
         }
         self.hand_out(&view, now);
         self.queue = verdict.queue;
+        // As the policy was told: some projects are gangs.
+        for tenant in &view.tenants {
+            self.terms.entry(tenant.key.clone()).or_default().gang.clone_from(&tenant.gang);
+        }
         self.gpus = view.tenants.into_iter().map(|tenant| (tenant.key, tenant.gpus)).collect();
         verdict.again_at
     }

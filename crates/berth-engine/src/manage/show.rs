@@ -70,6 +70,7 @@ impl Manager {
             tenant: waiting.tenant.clone(),
             name: self.name(&waiting.tenant),
             behind: waiting.behind.as_ref().map(|behind| self.name(behind)),
+            reason: self.hold_row(&waiting.tenant, now).map(|row| row.reason).unwrap_or_default(),
             since: now.wall_at(waiting.since),
             expected_at: waiting.expected_at.map(|at| now.wall_at(at)),
         });

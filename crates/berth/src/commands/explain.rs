@@ -82,7 +82,8 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
         seconds if seconds > 0.0 => format!(", held for {} of it", elapsed(seconds)),
         _ => String::new(),
     };
-    vec![
+    let gang = Some(("gang", format!("held and released with {}", told.gang_with.join(", "))));
+    let facts = [
         ("tenant", told.tenant.to_string()),
         ("owner", told.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("on", format!("{}, {}{on}{held}", list(gpus), told.state.as_str())),
@@ -90,7 +91,8 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
         ("before", told.before.as_ref().map_or_else(|| "not known".to_owned(), words::hold::before)),
         ("policy", words::hold::policy(told.policy, told.dry_run)),
         ("means", list(told.means.iter().map(|means: &Means| means.as_str().to_owned()).collect())),
-    ]
+    ];
+    facts.into_iter().chain(gang.filter(|_| !told.gang_with.is_empty())).collect()
 }
 
 #[cfg(test)]

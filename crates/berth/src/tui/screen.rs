@@ -144,9 +144,13 @@ fn status(app: &App) -> Status {
         SourceStatus::Down { reason } => Some(format!("without {}: {reason}", words::source(view.source))),
         SourceStatus::Up | SourceStatus::Off => None,
     });
-    let origin = match &app.origin {
-        Origin::Daemon => format!("daemon on {}", app.socket.display()),
-        Origin::OurOwn { .. } => "no daemon: watching by itself".to_owned(),
+    let origin = match (&app.origin, app.snapshot.as_ref().and_then(|snapshot| snapshot.management.as_ref())) {
+        (Origin::Daemon, None) => format!("daemon on {}", app.socket.display()),
+        (Origin::Daemon, Some(management)) => {
+            let dry = if management.dry_run { " in a dry run" } else { "" };
+            format!("daemon on {}, policy {}{dry}", app.socket.display(), management.policy.as_str())
+        }
+        (Origin::OurOwn { .. }, _) => "no daemon: watching by itself".to_owned(),
     };
     match down {
         Some(down) => Status { text: down, is_alarm: true },

@@ -81,14 +81,15 @@ fn in_line(hold: &HoldRow, now: Timestamp) -> String {
 
 /// Who waits for whom: a heading, and a line for each in order. `None` while nobody waits.
 pub fn queue(management: &Management, now: Timestamp) -> Option<(String, Vec<String>)> {
+    let (waits, dry) = if management.dry_run { ("would wait", ", dry run") } else { ("waits", "") };
     let line = |(index, waiting): (usize, &QueueRow)| {
         let since = seconds(now.duration_since(waiting.since).as_secs_f64());
         let behind = waiting.behind.as_ref().map_or_else(String::new, |behind| format!(" for {behind}"));
         let expected = waiting.expected_at.map_or_else(String::new, |at| format!(", {}", expected(at, now)));
-        printable(&format!("{}. {} waits{behind}, {since} so far{expected}", index + 1, waiting.name))
+        let why = if waiting.behind.is_none() { format!(": {}", waiting.reason) } else { String::new() };
+        printable(&format!("{}. {} {waits}{behind}, {since} so far{expected}{why}", index + 1, waiting.name))
     };
     let lines: Vec<String> = management.queue.iter().enumerate().map(line).collect();
-    let dry = if management.dry_run { ", dry run: all of them run" } else { "" };
     let title = format!("Queue ({}, policy {}{dry})", lines.len(), management.policy.as_str());
     (!lines.is_empty()).then_some((title, lines))
 }
@@ -201,7 +202,7 @@ mod tests {
     use berth_model::control::PastRelease;
 
     use super::*;
-    use crate::testing::{at, explained, waiting};
+    use crate::testing::{at, contended, explained, waiting};
 
     #[test]
     fn who_waits_is_told_how_long_for_whom_and_until_when() {
@@ -284,6 +285,23 @@ mod tests {
             before(&told),
             "computed for 5.2 s, took up to 2.0 GiB (3 tasks of the same owner, image and command)"
         );
+    }
+
+    #[test]
+    fn the_line_says_for_whom_each_waits_or_else_why_and_that_a_dry_run_is_one() {
+        let mut management = contended().management.unwrap();
+        management.queue[2].behind = None;
+        management.queue[2].reason = "GPU 0 has 2.0 GiB left, `train-7` has 60.0 GiB".into();
+        let (title, lines) = queue(&management, at(0)).unwrap();
+        assert_eq!(title, "Queue (3, policy fifo)");
+        assert_eq!(lines[0], "1. train-8 waits for train-7, 14 s so far, expected in about 10 s");
+        assert_eq!(lines[2], "3. train-10 waits, 14 s so far: GPU 0 has 2.0 GiB left, `train-7` has 60.0 GiB");
+        management.dry_run = true;
+        let (title, lines) = queue(&management, at(0)).unwrap();
+        assert_eq!(title, "Queue (3, policy fifo, dry run)");
+        assert!(lines[0].starts_with("1. train-8 would wait for train-7"), "{lines:?}");
+        management.queue.clear();
+        assert_eq!(queue(&management, at(0)), None);
     }
 
     #[test]

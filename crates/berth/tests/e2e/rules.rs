@@ -49,7 +49,7 @@ fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {
     let expected = format!("dry run): `{}` computes on GPU 0; next in line", first.cgroup.path());
     assert!(why.contains("runs, and would wait") && why.contains(&expected), "{why}");
     let ps = daemon.berth(&["ps", "--wide"]).ok();
-    assert!(ps.contains("dry held") && ps.contains("Queue (1, policy fifo, dry run: all of them run)"), "{ps}");
+    assert!(ps.contains("dry held") && ps.contains("Queue (1, policy fifo, dry run)"), "{ps}");
     assert!(daemon.metrics().contains("berth_tenants_would_be_held 1"), "{}", daemon.metrics());
 
     assert_eq!((first.wait(), second.wait()), (0, 0));
@@ -152,6 +152,7 @@ fn containers_of_a_compose_project_on_gpus_of_their_own_wait_together() {
     let row = daemon.row_where(&second.key(), |row| row.gpu_index == Some(GpuIndex(1)) && waits(row));
     let reason = row.hold.map(|hold| hold.reason).unwrap_or_default();
     assert!(reason.contains(&rival.name), "nobody is on its GPU but itself: {reason}");
+    assert_eq!(explained(&daemon, &second.name)["gang_with"], serde_json::json!([first.name]));
 }
 
 #[test]
