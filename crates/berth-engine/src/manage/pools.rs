@@ -21,6 +21,9 @@ const ALLOCATES_WITHIN: Duration = Duration::from_millis(100);
 /// From the time a tenant goes on until it has taken what it was let go for, or never will.
 const CLAIMS_WITHIN: Duration = Duration::from_millis(1_000);
 
+/// Readings kept of each pool between two looks.
+const MOST_READINGS: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pools: BTreeMap<GpuIndex, Pool>,
@@ -38,6 +41,8 @@ struct Pool {
     base: Bytes,
     /// What had been taken when; the last is the newest, all are younger than the base or the base itself.
     readings: VecDeque<(Mono, Bytes)>,
+    /// What was moved out since the last look, and when.
+    vacated: Vec<(Mono, Bytes)>,
 }
 
 /// Room that someone was promised and may not have taken yet.
@@ -94,7 +99,7 @@ impl Pools {
     /// Takes in what has been taken out of each pool by now.
     pub fn read(&mut self, now: Mono, taken: impl Fn(GpuIndex) -> Bytes) {
         for (index, pool) in &mut self.pools {
-            pool.readings.push_back((now, taken(*index)));
+            pool.read(now, taken(*index));
         }
     }
 
@@ -153,6 +158,13 @@ impl Pools {
         seen.map(|(gpu, (bytes, _))| Held { gpu: *gpu, bytes: *bytes })
     }
 
+    /// The memory of a process has been moved out: that is free before a look says so.
+    pub fn vacate(&mut self, process: ProcKey, at: Mono) {
+        if let Some((held, pool)) = self.held(process).and_then(|held| Some((held, self.pools.get_mut(&held.gpu)?))) {
+            pool.vacated.push((at, held.bytes));
+        }
+    }
+
     /// Whoever has parked a process knows exactly what it had; or an earlier daemon wrote it down.
     pub fn remember(&mut self, process: ProcKey, held: Held, at: Mono) {
         self.seen.entry(process).or_default().insert(held.gpu, (held.bytes, at));
@@ -162,6 +174,7 @@ impl Pools {
 impl Pool {
     fn look(&mut self, used: Option<Bytes>, at: Mono) {
         self.used = used.map(|used| (used, at));
+        self.vacated.retain(|(vacated_at, _)| *vacated_at >= at);
         let is_in = |(read_at, _): &(Mono, Bytes)| *read_at + ALLOCATES_WITHIN <= at;
         while self.readings.front().is_some_and(is_in) && self.readings.get(1).is_some_and(is_in) {
             self.readings.pop_front();
@@ -171,13 +184,25 @@ impl Pool {
         }
     }
 
+    /// Of equal readings the first says it all. Of more than anyone looks at, the oldest go: what they knew is counted twice then.
+    fn read(&mut self, now: Mono, taken: Bytes) {
+        if self.readings.back().is_none_or(|(_, last)| *last != taken) {
+            self.readings.push_back((now, taken));
+        }
+        if self.readings.len() > MOST_READINGS {
+            self.readings.pop_front();
+        }
+    }
+
     fn taken(&self) -> Bytes {
         self.readings.back().map_or(self.base, |(_, taken)| *taken)
     }
 
-    /// What was free at the last look.
+    /// What was free at the last look, and has been moved out since.
     fn depth(&self) -> Option<Bytes> {
         let (total, (used, _)) = (self.total?, self.used?);
+        let vacated: Bytes = self.vacated.iter().map(|(_, bytes)| *bytes).sum();
+        let used = Bytes(used.0.saturating_sub(vacated.0));
         Some(Bytes(total.0.saturating_sub(used.0).saturating_sub(gpu_reserve(total).0)))
     }
 }
@@ -278,12 +303,17 @@ mod tests {
         let process = ProcKey { pid: 7, start_ticks: 1 };
         let kind = ProcessKind::Compute;
         let listed = GpuProcess { process, kind, memory: Some(mib(300)), core: None };
-        looked(&mut memory, 500, 300, vec![listed]);
+        looked(&mut memory, 500, 300, vec![listed.clone()]);
         assert_eq!(memory.gpus_of(process), [GPU]);
         looked(&mut memory, 600, 0, Vec::new());
         assert_eq!(memory.gpus_of(process), []);
         assert_eq!(memory.held(process), Some(Held { gpu: GPU, bytes: mib(300) }));
-        memory.note(&Event::ProcessExited { process, at: at(700) });
+        looked(&mut memory, 700, 300, vec![listed]);
+        memory.vacate(process, at(750));
+        assert_eq!(memory.free(GPU), Some(mib(23 << 10)), "parked since the look");
+        looked(&mut memory, 800, 0, Vec::new());
+        assert_eq!(memory.free(GPU), Some(mib(23 << 10)), "and not counted twice");
+        memory.note(&Event::ProcessExited { process, at: at(900) });
         assert_eq!(memory.held(process), None);
     }
 }

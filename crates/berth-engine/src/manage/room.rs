@@ -26,6 +26,8 @@ pub(super) struct Room {
     pub pools: Pools,
     /// Out of which pool processes allocate.
     limited: BTreeMap<ProcKey, GpuIndex>,
+    /// How far each pool may be drawn, as the gate was last told.
+    allowed: BTreeMap<GpuIndex, Bytes>,
     /// Means that failed on a tenant, until when they are not offered.
     refused: BTreeMap<(TenantKey, Means), Mono>,
     /// Those in whose memory someone is interested and who cannot be parked: why, where that is known.
@@ -94,6 +96,7 @@ impl Manager {
                 if let Some(held) = self.crew.needs_back(*process) {
                     self.room.pools.remember(*process, held, *at);
                 }
+                self.room.pools.vacate(*process, *at);
             }
             _ => {}
         }
@@ -105,8 +108,10 @@ impl Manager {
         if !self.queues_for_memory() {
             return;
         }
-        let ground = &self.ground;
-        self.room.pools.read(now, |gpu| ground.taken(gpu));
+        if !self.room.limited.is_empty() {
+            let ground = &self.ground;
+            self.room.pools.read(now, |gpu| ground.taken(gpu));
+        }
         self.ask_who_can_be_parked(view);
         for gpu in &mut view.gpus {
             if let (Some(total), Some(free)) = (gpu.memory_total, self.room.pools.free(gpu.index)) {
@@ -160,10 +165,12 @@ impl Manager {
             let stage = keeper.view(key, now).map(|view| view.stage);
             Some(Claimant { memory: tenant.memory, is_moving: stage == Some(Stage::Moving) })
         });
-        if is_on {
+        if !wanted.is_empty() {
             // Before anybody is sent there.
             for (gpu, ceiling) in self.room.pools.ceilings() {
-                self.ground.allow(gpu, ceiling);
+                if self.room.allowed.insert(gpu, ceiling) != Some(ceiling) {
+                    self.ground.allow(gpu, ceiling);
+                }
             }
         }
         let processes: BTreeSet<ProcKey> = self.room.limited.keys().chain(wanted.keys()).copied().collect();

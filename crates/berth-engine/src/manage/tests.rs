@@ -2,6 +2,7 @@
 
 mod annals;
 mod asks;
+mod room;
 mod rules;
 
 use std::sync::mpsc::{self, Receiver};

@@ -31,7 +31,9 @@ pub fn gather(settings: &Settings) -> Facts {
         probes: unless_off(settings.probes.mode, || uprobes.clone()),
         uprobes,
         freezers: freezers(&fs::read_to_string(settings.processes.proc_root.join("self/mounts")).unwrap_or_default()),
-        cuda: cuda(&settings.probes.libraries),
+        cuda: cuda(&settings.probes.libraries, "probes.libraries"),
+        driver: cuda(std::slice::from_ref(&settings.hold.driver), "hold.driver"),
+        means: settings.hold.means.clone(),
         mps_control: in_path("nvidia-cuda-mps-control"),
     }
 }
@@ -95,7 +97,8 @@ pub(super) fn freezers(mounts: &str) -> Vec<Freezer> {
 }
 
 /// The first of the libraries that loads; if none does, why the first does not.
-pub(super) fn cuda(libraries: &[PathBuf]) -> Result<CudaFacts, String> {
+/// `setting` is where they are named.
+pub(super) fn cuda(libraries: &[PathBuf], setting: &str) -> Result<CudaFacts, String> {
     let mut first_refusal = None;
     for library in libraries {
         match Library::open(library) {
@@ -111,9 +114,7 @@ pub(super) fn cuda(libraries: &[PathBuf]) -> Result<CudaFacts, String> {
         }
     }
     let refusal = first_refusal.unwrap_or_else(|| "none is named".to_owned());
-    Err(format!(
-        "no CUDA driver library ({refusal}): install the NVIDIA driver, or name its libcuda.so.1 in probes.libraries"
-    ))
+    Err(format!("no CUDA driver library ({refusal}): install the NVIDIA driver, or name its libcuda.so.1 in {setting}"))
 }
 
 fn in_path(program: &str) -> Option<PathBuf> {

@@ -1,7 +1,7 @@
 //! What this host can do, level by level, and source by source: for `berth doctor`.
 //!
 //! Facts are gathered first, by trying where trying changes nothing; what they mean is decided by pure functions below.
-//! This version of berth observes. Of the other levels it says what the *host* offers, not that berth uses it.
+//! Of a level that berth does not use yet it says what the *host* offers.
 
 mod gather;
 mod sys;
@@ -9,8 +9,10 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use berth_model::hold::Means;
 use berth_model::{Settings, Source};
 use serde::Serialize;
 
@@ -38,6 +40,8 @@ pub enum Level {
 pub enum Subject {
     Level(Level),
     Source(Source),
+    /// Whether what happens can be remembered, which whoever keeps the history finds out.
+    History,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -73,7 +77,12 @@ pub struct Facts {
     /// As the kernel sees it, whatever the settings say.
     pub uprobes: Result<String, String>,
     pub freezers: Vec<Freezer>,
+    /// The library that tenants are probed by.
     pub cuda: Result<CudaFacts, String>,
+    /// The library that they are locked and parked by.
+    pub driver: Result<CudaFacts, String>,
+    /// What the settings let berth do to a tenant.
+    pub means: BTreeSet<Means>,
     /// Where the MPS control program is.
     pub mps_control: Option<PathBuf>,
 }
@@ -123,10 +132,10 @@ pub fn reports(facts: &Facts) -> Vec<LevelReport> {
     let source = |source, status| LevelReport { subject: Subject::Source(source), status };
     vec![
         level(Level::Observe, observe(facts)),
-        level(Level::Freeze, freeze(&facts.freezers)),
-        level(Level::Lock, lock(&facts.cuda)),
-        level(Level::Gate, gate(facts)),
-        level(Level::Park, park(&facts.cuda)),
+        level(Level::Freeze, allowed(facts, Means::Freeze, freeze(&facts.freezers))),
+        level(Level::Lock, allowed(facts, Means::Lock, lock(&facts.driver))),
+        level(Level::Gate, allowed(facts, Means::Gate, gate(facts))),
+        level(Level::Park, allowed(facts, Means::Park, park(facts))),
         level(Level::Partition, partition(facts)),
         source(Source::Nvml, found(facts.nvml.as_ref().map(describe))),
         source(Source::Docker, optional(facts.docker.as_ref())),
@@ -146,6 +155,11 @@ fn observe(facts: &Facts) -> Status {
         (Ok(nvml), Ok(())) => Status::Available { detail: describe(nvml) },
         (Err(reason), _) | (_, Err(reason)) => missing(reason),
     }
+}
+
+/// A means that the settings leave out is not used, whatever the host offers.
+fn allowed(facts: &Facts, means: Means, status: Status) -> Status {
+    if facts.means.contains(&means) { status } else { Status::Off }
 }
 
 fn freeze(freezers: &[Freezer]) -> Status {
@@ -186,13 +200,14 @@ fn gate(facts: &Facts) -> Status {
     }
 }
 
-fn park(cuda: &Result<CudaFacts, String>) -> Status {
-    match cuda {
-        Err(reason) => missing(reason),
-        Ok(cuda) if cuda.has_lock && cuda.has_checkpoint => {
-            Status::Offered { detail: format!("{} has cuCheckpointProcessCheckpoint", cuda.library.display()) }
+/// Memory comes back only where NVML tells that there is room for it.
+fn park(facts: &Facts) -> Status {
+    match (&facts.driver, &facts.nvml) {
+        (Err(reason), _) | (_, Err(reason)) => missing(reason),
+        (Ok(driver), Ok(_)) if driver.has_lock && driver.has_checkpoint => {
+            Status::Available { detail: format!("{} has cuCheckpointProcessCheckpoint", driver.library.display()) }
         }
-        Ok(cuda) => too_old(cuda, "cuCheckpointProcessCheckpoint"),
+        (Ok(driver), Ok(_)) => too_old(driver, "cuCheckpointProcessCheckpoint"),
     }
 }
 

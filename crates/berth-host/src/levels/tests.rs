@@ -1,6 +1,8 @@
 use super::*;
 
 fn offered() -> Facts {
+    let library =
+        CudaFacts { library: "libcuda.so.1".into(), has_lock: true, has_checkpoint: true, has_green_contexts: true };
     Facts {
         nvml: Ok(NvmlFacts { driver: Some("580.159".into()), gpus: 2, unseen: vec![], mig_capable: 0 }),
         processes: Ok(()),
@@ -9,12 +11,9 @@ fn offered() -> Facts {
         probes: Some(Ok("eBPF probes".into())),
         uprobes: Ok("eBPF probes".into()),
         freezers: vec![freezer(CgroupVersion::V2, "/sys/fs/cgroup", true)],
-        cuda: Ok(CudaFacts {
-            library: "libcuda.so.1".into(),
-            has_lock: true,
-            has_checkpoint: true,
-            has_green_contexts: true,
-        }),
+        cuda: Ok(library.clone()),
+        driver: Ok(library),
+        means: [Means::Freeze, Means::Lock, Means::Gate, Means::Park].into(),
         mps_control: Some("/usr/bin/nvidia-cuda-mps-control".into()),
     }
 }
@@ -37,17 +36,17 @@ fn reason(facts: &Facts, subject: Subject) -> String {
 const LEVELS: [Level; 6] = [Level::Observe, Level::Freeze, Level::Lock, Level::Gate, Level::Park, Level::Partition];
 
 #[test]
-fn a_host_with_everything_observes_and_holds_and_offers_the_rest() {
+fn a_host_with_everything_observes_and_holds_by_all_means_and_offers_the_rest() {
     let facts = offered();
     assert_eq!(
         status(&facts, Subject::Level(Level::Observe)),
         Status::Available { detail: "2 GPUs, driver 580.159".into() }
     );
-    for level in &LEVELS[1..4] {
+    for level in &LEVELS[1..5] {
         let status = status(&facts, Subject::Level(*level));
         assert!(matches!(status, Status::Available { .. }), "{level:?}: {status:?}");
     }
-    for level in &LEVELS[4..] {
+    for level in &LEVELS[5..] {
         let status = status(&facts, Subject::Level(*level));
         assert!(matches!(status, Status::Offered { .. }), "{level:?} is used by nobody yet: {status:?}");
     }
@@ -103,11 +102,26 @@ fn freezing_takes_a_hierarchy_that_may_be_written() {
 #[test]
 fn a_driver_from_before_the_lock_says_which_one_has_it() {
     let old = CudaFacts { library: "/x/libcuda.so.1".into(), ..CudaFacts::default() };
-    let facts = Facts { cuda: Ok(old), ..offered() };
+    let facts = Facts { driver: Ok(old), ..offered() };
     for level in [Level::Lock, Level::Park] {
         let reason = reason(&facts, Subject::Level(level));
         assert!(reason.contains("/x/libcuda.so.1") && reason.contains("570"), "{reason}");
     }
+}
+
+#[test]
+fn means_that_the_settings_leave_out_are_off() {
+    let facts = Facts { means: [Means::Freeze, Means::Lock].into(), ..offered() };
+    assert_eq!(status(&facts, Subject::Level(Level::Park)), Status::Off);
+    assert_eq!(status(&facts, Subject::Level(Level::Gate)), Status::Off);
+    assert!(matches!(status(&facts, Subject::Level(Level::Lock)), Status::Available { .. }));
+}
+
+#[test]
+fn parking_takes_nvml_to_tell_whether_there_is_room_to_come_back() {
+    let facts = Facts { nvml: Err("cannot find libnvidia-ml.so.1: install it".into()), ..offered() };
+    assert!(reason(&facts, Subject::Level(Level::Park)).contains("libnvidia-ml.so.1"));
+    assert!(matches!(status(&facts, Subject::Level(Level::Lock)), Status::Available { .. }), "that needs no look");
 }
 
 #[test]
@@ -141,10 +155,11 @@ fn mounts_that_can_freeze_are_found_among_all() {
 
 #[test]
 fn a_library_that_is_not_there_is_told_with_the_loader_s_words() {
-    let error = gather::cuda(&["libberth-none.so.1".into(), "/nonexistent/libcuda.so.1".into()]).unwrap_err();
-    assert!(error.contains("libberth-none.so.1: cannot open") && error.contains("probes.libraries"), "{error}");
-    assert!(gather::cuda(&[]).is_err());
-    let other = gather::cuda(&["libc.so.6".into()]).unwrap();
+    let error =
+        gather::cuda(&["libberth-none.so.1".into(), "/nonexistent/libcuda.so.1".into()], "hold.driver").unwrap_err();
+    assert!(error.contains("libberth-none.so.1: cannot open") && error.contains("hold.driver"), "{error}");
+    assert!(gather::cuda(&[], "hold.driver").is_err());
+    let other = gather::cuda(&["libc.so.6".into()], "hold.driver").unwrap();
     assert!(!other.has_lock && !other.has_checkpoint && !other.has_green_contexts);
 }
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use berth_load::{Edge, Moment, Phase};
 use berth_model::hold::Means;
-use berth_model::settings::PolicyName;
+use berth_model::settings::{Mode, PolicyName};
 use berth_model::snapshot::HoldStage;
 use berth_model::time::Span;
 use berth_model::{Change, Settings, Source, SourceStatus, TaskRow, TenantKey};
 
-use crate::support::{Cgroup, Daemon, Events, Host, Tenant, skip, until, until_within};
+use crate::support::{Cgroup, Container, Daemon, Engine, Events, Host, Tenant, skip, until, until_within};
 
 /// What the design promises: a dead daemon's holds are undone within this time.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
@@ -240,4 +240,87 @@ fn a_killed_daemon_s_parked_tenants_come_back_when_there_is_room_and_in_order() 
     let [mut early, late] = parked;
     early.kill();
     until("the other is back too", || (late.last_word() > words[1]).then_some(()));
+}
+
+// === the same in containers ===
+
+fn with_engine(engine: &Engine, change: fn(&mut Settings)) -> impl FnOnce(&mut Settings) {
+    let socket = engine.socket();
+    move |settings| {
+        change(settings);
+        settings.docker.mode = Mode::Required;
+        settings.docker.socket = socket;
+    }
+}
+
+/// Its exit code, when it has ended.
+fn ended(container: &Container) -> String {
+    until("the container to end", || (container.says(".State.Running") == "false").then_some(()));
+    container.says(".State.ExitCode")
+}
+
+fn container_stands_still(container: &Container) -> bool {
+    let read = |file: &str| std::fs::read_to_string(container.freezer().join(file)).unwrap_or_default();
+    matches!(read("freezer.state").trim(), "FROZEN" | "FREEZING")
+        || read("cgroup.freeze").trim() == "1"
+        || is_stopped(container.pid())
+        || container.says(".State.Status") == "paused"
+}
+
+#[test]
+fn of_two_containers_of_sixty_percent_the_second_waits_and_both_finish() {
+    let test = "of_two_containers_of_sixty_percent_the_second_waits_and_both_finish";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, with_engine(&engine, without_park)) else { return };
+    let first = engine.run(&host, "first", &[], &[&SIXTY[..], &["--repeats", "20"]].concat());
+    first.reaches(Phase::Kernel);
+    let second = engine.run(&host, "second", &[], &SIXTY);
+    daemon.row_where(&second.key(), |row| is_held(row, Means::Gate));
+    until("the reason", || {
+        let why = daemon.berth(&["explain", &second.name]).ok();
+        let is_told =
+            why.contains("at an allocation of 1.7 GiB") && why.contains(&format!("`{}` has 2.4 GiB", first.name));
+        is_told.then_some(())
+    });
+    assert_eq!([ended(&first), ended(&second)], ["0", "0"], "{}{}", first.log(), second.log());
+}
+
+#[test]
+fn two_containers_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile() {
+    let test = "two_containers_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, with_engine(&engine, fifo)) else { return };
+    let events = daemon.events();
+    let containers = ["one", "two"].map(|name| engine.run(&host, name, &[], &FORTY_AND_THIRTY));
+    events.wait_for("one of them to be parked", |change| {
+        matches!(change, Change::TenantHeld { means: Means::Park, .. }).then_some(())
+    });
+    for container in &containers {
+        assert_eq!(ended(container), "0", "{}", container.log());
+    }
+}
+
+#[test]
+fn a_killed_daemon_s_parked_and_waiting_containers_run_again() {
+    let test = "a_killed_daemon_s_parked_and_waiting_containers_run_again";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let host = Host::small();
+    let Some(mut daemon) = queueing(&host, test, with_engine(&engine, without_park)) else { return };
+    let light = ["light", "--size", "64", "--alloc-bytes", "1500MiB", "--period", "20ms"];
+    let parked = engine.run(&host, "parked", &[], &light);
+    daemon.sees(&parked.key());
+    // A person may what the policy may not, but not by means that are switched off: by lock here.
+    daemon.berth(&["hold", &parked.name, "--by", "lock"]).ok();
+    let waiting = engine.run(&host, "waiting", &[], &["hold", "--alloc-bytes", "3GiB"]);
+    daemon.row_where(&waiting.key(), |row| is_held(row, Means::Gate));
+    daemon.kill();
+    until_within(FREE_WITHIN, "nobody stands still", || {
+        (!container_stands_still(&parked)
+            && (waiting.says(".State.Running") == "false" || !container_stands_still(&waiting)))
+        .then_some(())
+    });
+    let said = parked.lines();
+    until_within(FREE_WITHIN, "the one that was locked goes on", || (parked.lines() > said).then_some(()));
 }
