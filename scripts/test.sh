@@ -112,7 +112,7 @@ memory_orders() {
     grep -q '^test result: ok. [1-9]' .run/loom.log || die "no loom test ran: the model of the sequence lock is gone"
 }
 
-scripts_are_clean() { shellcheck -x scripts/*.sh gpu/*.sh .ci/run; }
+scripts_are_clean() { shellcheck -x scripts/*.sh gpu/*.sh packaging/*.sh .ci/run; }
 
 need_build_tools
 step "set-up" scripts/setup-tests.sh
