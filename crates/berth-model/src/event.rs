@@ -86,6 +86,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "lowercase")]
 pub enum HaltedCall {
+    /// The making of its first context.
+    Context,
     Launch,
     /// An allocation of more than it was allowed to take.
     Allocation {

@@ -138,9 +138,13 @@ pub enum HoldStage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 pub enum StandsAt {
+    /// The making of its first context.
+    Context,
     FirstLaunch,
     Launch,
-    Allocation { bytes: Bytes },
+    Allocation {
+        bytes: Bytes,
+    },
 }
 
 /// Who decides about holds, and what came of it since the daemon started.

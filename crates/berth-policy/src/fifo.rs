@@ -28,12 +28,15 @@
 //! *Units* ([`mod@unit`]): a tenant moves on all its GPUs or none, and with its gang. One order over all units of the host
 //! ([`order`]), and whoever waits too long keeps its GPUs from later ones: crossed wishes cannot block each other.
 //!
+//! *Contexts* ([`contexts`]) are made a few at a time, so that the first is ready long before the last.
+//!
 //! *Memory* ([`memory`]): a tenant at an allocation that does not fit waits, in order of arrival; where all wait for each
 //! other, one is parked or let through to fail. *Means* ([`means`]): the gate if there is one, else lock or freeze, and those
 //! only where they cannot hit the making of a context or a teardown.
 
 mod book;
 mod computing;
+mod contexts;
 mod means;
 mod memory;
 mod order;
@@ -65,6 +68,8 @@ pub struct Fifo {
 enum Wish {
     Free(Reason),
     Hold(Means, Reason),
+    /// Before its first context.
+    Bar(Reason),
     /// As it is.
     Keep,
 }
@@ -90,6 +95,7 @@ impl Fifo {
     /// What is wished for each tenant, by memory first and then by turn.
     fn wishes<'a>(&mut self, view: &'a View, units: &[Unit<'a>], now: Mono) -> BTreeMap<&'a TenantKey, Wish> {
         let mut wishes = memory::wishes(view, &mut self.book, &self.settings, now);
+        wishes.extend(contexts::wishes(view, &mut self.book, &self.settings, now));
         for unit in units {
             // One that came to be exempt, or whose gang did, is not left standing.
             let freedom = if unit.is_movable { self.turns.freedom(unit, units) } else { Ok(Reason::NoContention) };
@@ -110,6 +116,7 @@ impl Fifo {
             (_, Stand::Moving { .. } | Stand::ByPerson) => return None,
             (Wish::Free(reason), Stand::Gated { .. } | Stand::Held { .. }) => (Action::Release, reason),
             (Wish::Hold(means, reason), Stand::Free) => (Action::Hold(*means), reason),
+            (Wish::Bar(reason), Stand::Free) => (Action::Bar, reason),
             (Wish::Hold(means @ Means::Park, reason), Stand::Gated { .. } | Stand::Held { .. }) => {
                 (Action::Hold(*means), reason)
             }
@@ -147,7 +154,11 @@ impl Policy for Fifo {
         let queue = queue::queue(view, &units, &self.turns, &self.book, &self.settings, now);
         let again_at = self.turns.again_at(&units, &self.book, &self.settings, now);
         let again_at = again_at.into_iter().chain(memory::again_at(view, &self.book, &self.settings, now));
-        let again_at = again_at.chain(self.book.again_at(now)).filter(|at| *at > now).min();
+        let again_at = again_at
+            .chain(contexts::again_at(view, &self.book))
+            .chain(self.book.again_at(now))
+            .filter(|at| *at > now)
+            .min();
         Verdict { decisions, queue, again_at }
     }
 }

@@ -57,6 +57,8 @@ pub struct Decision {
 pub enum Action {
     /// Keep it off by these means. [`Means::Gate`] lets it run until its next launch.
     Hold(Means),
+    /// As [`Means::Gate`], and stop it at the making of its first context too.
+    Bar,
     Release,
 }
 

@@ -24,6 +24,8 @@ pub enum Reason {
     WaitedLongest { waited: Duration },
     /// Its gang moves together.
     WithItsGang { gang: String },
+    /// So many others make their contexts, and all of them would wait for each other.
+    OthersOpen { count: u32 },
     /// What it wants does not fit into the memory that is left.
     MemoryFull { gpu: GpuIndex, wanted: Option<Bytes>, free: Option<Bytes> },
     /// It wants more than the GPU has; it is let through to be told so by the driver.
@@ -54,6 +56,9 @@ impl fmt::Display for Reason {
                 write!(f, "it waited {:.1} s, the most anyone waits", waited.as_secs_f64())
             }
             Reason::WithItsGang { gang } => write!(f, "the tenants of `{gang}` move together"),
+            Reason::OthersOpen { count } => {
+                write!(f, "{count} others make their contexts, which goes no faster if more do at once")
+            }
             Reason::MemoryFull { gpu, wanted: Some(wanted), free: Some(free) } => {
                 write!(f, "it wants {wanted} and GPU {gpu} has {free} left")
             }

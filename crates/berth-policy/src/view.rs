@@ -51,7 +51,11 @@ pub struct Tenant {
 /// What a tenant does on its GPUs, by the best evidence there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Opens the device, makes its context, allocates, copies: it has launched nothing yet.
+    /// Has opened the device and has no context yet.
+    Opening { since: Mono },
+    /// Stands before the making of its first context.
+    AtContext { since: Mono },
+    /// Has a context, allocates, copies: it has launched nothing yet.
     Loading,
     /// Stands at a launch, stopped before it was submitted.
     AtLaunch {

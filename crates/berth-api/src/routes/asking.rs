@@ -1,8 +1,6 @@
 //! Asking for holds over a real socket: who asks, what reaches the loop, and what its answers become.
 
-use berth_model::control::{
-    Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, What,
-};
+use berth_model::control::{Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, What};
 use berth_model::history::{Before, Query, Record, Told};
 use berth_model::hold::Means;
 use berth_model::settings::{FifoSettings, PaperSettings, PolicyName};

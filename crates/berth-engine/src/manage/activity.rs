@@ -105,7 +105,11 @@ impl Activities {
     /// The tenant's processes that stand at a call.
     pub fn standing(&self, tenant: &TenantKey) -> BTreeSet<ProcKey> {
         let stands = |process: &Process| {
-            matches!(process.activity, Some(Activity::AtLaunch { .. } | Activity::AtAllocation { .. }))
+            let activity = process.activity;
+            matches!(
+                activity,
+                Some(Activity::AtContext { .. } | Activity::AtLaunch { .. } | Activity::AtAllocation { .. })
+            )
         };
         self.of(tenant).filter(|(_, process)| stands(process)).map(|(key, _)| *key).collect()
     }
@@ -116,10 +120,17 @@ impl Activities {
 
     fn moment(&mut self, process: ProcKey, moment: Moment, at: Mono) {
         match moment {
-            Moment::DeviceOpen | Moment::ContextReady | Moment::FirstAllocation => {
+            Moment::DeviceOpen => {
                 let Some(known) = self.processes.get_mut(&process) else { return };
                 known.came.get_or_insert(at);
-                known.activity.get_or_insert(Activity::Loading);
+                known.activity.get_or_insert(Activity::Opening { since: at });
+            }
+            Moment::ContextReady | Moment::FirstAllocation => {
+                let Some(known) = self.processes.get_mut(&process) else { return };
+                known.came.get_or_insert(at);
+                if let None | Some(Activity::Opening { .. } | Activity::AtContext { .. }) = known.activity {
+                    known.activity = Some(Activity::Loading);
+                }
             }
             // Told of a launch the gate has stopped too, whichever comes first.
             Moment::FirstLaunch if self.stands(process) => {}
@@ -153,6 +164,7 @@ impl Activities {
                     process.has_launched = true;
                 }
                 Some(Activity::AtAllocation { .. }) => process.activity = Some(Activity::Loading),
+                Some(Activity::AtContext { .. }) => process.activity = Some(Activity::Opening { since: at }),
                 _ => {}
             }
         }
@@ -169,9 +181,8 @@ impl Activities {
     fn halted(&self, process: ProcKey, call: HaltedCall, at: Mono) -> Activity {
         let before = self.processes.get(&process).and_then(|known| known.activity);
         match call {
-            HaltedCall::Launch => {
-                Activity::AtLaunch { since: at, computing_since: before.and_then(computing_since) }
-            }
+            HaltedCall::Launch => Activity::AtLaunch { since: at, computing_since: before.and_then(computing_since) },
+            HaltedCall::Context => Activity::AtContext { since: at },
             HaltedCall::Allocation { bytes } => Activity::AtAllocation { since: at, bytes },
         }
     }
@@ -195,10 +206,12 @@ fn computing_since(activity: Activity) -> Option<Mono> {
 fn rank(activity: Activity) -> u8 {
     match activity {
         Activity::Quiet { .. } => 0,
-        Activity::Loading => 1,
-        Activity::Unseen => 2,
-        Activity::Computing { .. } => 3,
-        Activity::AtLaunch { .. } => 4,
-        Activity::AtAllocation { .. } => 5,
+        Activity::Opening { .. } => 1,
+        Activity::Loading => 2,
+        Activity::Unseen => 3,
+        Activity::Computing { .. } => 4,
+        Activity::AtContext { .. } => 5,
+        Activity::AtLaunch { .. } => 6,
+        Activity::AtAllocation { .. } => 7,
     }
 }

@@ -40,17 +40,17 @@ use berth_policy::{Action, Activity, Decision, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
 use activity::Activities;
+use annals::{Annals, hold_record};
+pub(crate) use annals::{Unmanaged, open as open_annals};
 use asks::Asks;
 use crew::Crew;
 use ground::{Ground, Place};
 pub(crate) use host::manager;
-use annals::{Annals, hold_record};
-pub(crate) use annals::{Unmanaged, open as open_annals};
 use meter::{Doing, Meters};
 use pausing::Pausing;
-use rules::Rules;
 use rehearsal::{Rehearsal, Rehearsed};
 use room::Room;
+use rules::Rules;
 use terms::Terms;
 
 /// What a manager needs of the host.
@@ -382,6 +382,7 @@ impl Manager {
         }
         let is_watched = self.activities.processes_of(&row.tenant).is_subset(&self.watched);
         match self.activities.activity_of(&row.tenant) {
+            Some(Activity::Opening { .. } | Activity::AtContext { .. }) => Doing::Nothing,
             Some(Activity::Loading | Activity::AtAllocation { .. }) => Doing::Nothing,
             Some(Activity::Computing { .. }) if is_watched => Doing::Computing,
             Some(Activity::Quiet { .. } | Activity::AtLaunch { .. }) if is_watched => Doing::Nothing,
@@ -404,6 +405,7 @@ fn want_of(action: Action) -> Want {
     match action {
         Action::Release => Want::Free,
         Action::Hold(Means::Gate) => Want::Gated,
+        Action::Bar => Want::Barred,
         Action::Hold(Means::Freeze) => Want::Frozen(Freezer::Cgroup),
         Action::Hold(Means::Lock) => Want::Locked,
         Action::Hold(Means::Park) => Want::Parked,

@@ -62,6 +62,8 @@ impl Rehearsal {
         for Decision { tenant, action, reason } in decisions {
             match action {
                 Action::Hold(means) => self.hold(tenant, means, reason.to_string(), now),
+                // It makes its context meanwhile: nothing follows from that.
+                Action::Bar => {}
                 Action::Release => self.release(&tenant, reason.to_string(), now),
             }
         }

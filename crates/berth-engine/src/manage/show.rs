@@ -98,7 +98,9 @@ impl Manager {
             Activity::AtLaunch { .. } if self.activities.has_launched(tenant) => Some(StandsAt::Launch),
             Activity::AtLaunch { .. } => Some(StandsAt::FirstLaunch),
             Activity::AtAllocation { bytes, .. } => Some(StandsAt::Allocation { bytes }),
-            Activity::Loading | Activity::Computing { .. } | Activity::Quiet { .. } | Activity::Unseen => None,
+            Activity::AtContext { .. } => Some(StandsAt::Context),
+            Activity::Opening { .. } | Activity::Loading | Activity::Unseen => None,
+            Activity::Computing { .. } | Activity::Quiet { .. } => None,
         }
     }
 

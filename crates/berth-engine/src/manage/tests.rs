@@ -12,8 +12,8 @@ use std::time::Duration;
 use berth_host::hands::{Hands, Subject};
 use berth_model::hold::{Grip, Step};
 use berth_model::{
-    Bytes, Change, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor, ProcessFacts,
-    ProcessKind, Sample, TaskRow, settings,
+    Bytes, Change, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor,
+    ProcessFacts, ProcessKind, Sample, TaskRow, settings,
 };
 use berth_store::{Kept, Role};
 use jiff::Timestamp;
@@ -126,7 +126,17 @@ impl Host {
         };
         let manager = Manager::new(parts, found, Mono(0));
         let monitor = Monitor::new(settings::Monitor::default());
-        let mut host = Host { manager, monitor, hands, meter, event_rx, now: 1_000 * MS, labels: BTreeMap::new(), changes: Vec::new(), _dir: dir };
+        let mut host = Host {
+            manager,
+            monitor,
+            hands,
+            meter,
+            event_rx,
+            now: 1_000 * MS,
+            labels: BTreeMap::new(),
+            changes: Vec::new(),
+            _dir: dir,
+        };
         let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());
         let gpu = GpuInfo { index: GPU, uuid, name, memory_total: Some(Bytes(24 << 30)), mig: None };
         host.tell(Event::Gpus(vec![gpu]));
@@ -159,6 +169,13 @@ impl Host {
     }
 
     fn arrives(&mut self, pid: u32) {
+        self.opens(pid);
+        for moment in [Moment::ContextReady, Moment::FirstAllocation] {
+            self.tell(Event::Moment { process: key(pid), moment, at: Mono(self.now) });
+        }
+    }
+
+    fn opens(&mut self, pid: u32) {
         let process = key(pid);
         self.tell(Event::Process(ProcessFacts {
             process,
@@ -168,9 +185,7 @@ impl Host {
             command: "product".into(),
             started: None,
         }));
-        for moment in [Moment::DeviceOpen, Moment::ContextReady, Moment::FirstAllocation] {
-            self.tell(Event::Moment { process, moment, at: Mono(self.now) });
-        }
+        self.tell(Event::Moment { process, moment: Moment::DeviceOpen, at: Mono(self.now) });
     }
 
     /// A look that finds these processes.
@@ -226,6 +241,29 @@ fn a_newcomer_waits_at_its_launch_until_the_one_that_computes_is_done() {
     host.settle();
     let steps = host.steps();
     assert!(steps.contains(&(tenant(2), Step::Thaw(Freezer::Cgroup))), "{steps:?}");
+}
+
+#[test]
+fn of_six_that_come_at_once_the_last_waits_before_its_context_until_one_is_ready() {
+    let mut host = Host::new();
+    for pid in 1..=6 {
+        host.opens(pid);
+        host.now += MS;
+    }
+    host.settle();
+    let steps = host.steps();
+    let barred: Vec<_> = steps.iter().filter(|(_, step)| matches!(step, Step::Bar(_))).collect();
+    assert_eq!(barred, [&(tenant(6), Step::Bar(key(6)))], "the others stop at their launches only: {steps:?}");
+    host.tell(Event::Halted { process: key(6), call: HaltedCall::Context, at: Mono(host.now) });
+    host.settle();
+    assert_eq!(host.steps(), [(tenant(6), Step::Freeze(Freezer::Cgroup)), (tenant(6), Step::Continue(key(6)))]);
+
+    host.now += 500 * MS;
+    host.tell(Event::Moment { process: key(3), moment: Moment::ContextReady, at: Mono(host.now) });
+    host.settle();
+    let steps: Vec<Step> = host.steps().into_iter().map(|(_, step)| step).collect();
+    let ours = [Step::Ungate(key(6)), Step::Thaw(Freezer::Cgroup), Step::Gate(key(6))];
+    assert_eq!(steps, ours, "from then on it stops at its launch, as the others do");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn stand(hold: &HoldView) -> Stand {
 pub(super) fn means_of(want: Want) -> Option<Means> {
     match want {
         Want::Free => None,
-        Want::Gated => Some(Means::Gate),
+        Want::Gated | Want::Barred => Some(Means::Gate),
         Want::Frozen(_) => Some(Means::Freeze),
         Want::Locked => Some(Means::Lock),
         Want::Parked => Some(Means::Park),

@@ -10,7 +10,9 @@ use crate::probes::{ProbeError, Probes};
 pub trait Gate: fmt::Debug + Send + Sync {
     /// From now on the process stops at its next launch.
     fn gate(&self, process: ProcKey) -> Result<(), StepFailure>;
-    /// It launches freely. No error if it is gone.
+    /// From now on the process stops at the making of its first context, if it has none yet, and at its next launch.
+    fn bar(&self, process: ProcKey) -> Result<(), StepFailure>;
+    /// It goes on freely. No error if it is gone.
     fn ungate(&self, process: ProcKey) -> Result<(), StepFailure>;
     /// It is about to be continued.
     fn continued(&self, process: ProcKey);
@@ -19,6 +21,10 @@ pub trait Gate: fmt::Debug + Send + Sync {
 impl Gate for Probes {
     fn gate(&self, process: ProcKey) -> Result<(), StepFailure> {
         Probes::gate(self, process).map_err(failure)
+    }
+
+    fn bar(&self, process: ProcKey) -> Result<(), StepFailure> {
+        Probes::bar(self, process).map_err(failure)
     }
 
     fn ungate(&self, process: ProcKey) -> Result<(), StepFailure> {

@@ -157,8 +157,9 @@ impl Hands for HostHands {
                 self.driver("restore", process)?.restore(process, needs)
             }
             (Step::Gate(process), Some(gate)) => gate.gate(process),
+            (Step::Bar(process), Some(gate)) => gate.bar(process),
             (Step::Ungate(process), Some(gate)) => gate.ungate(process),
-            (Step::Gate(process), None) => {
+            (Step::Gate(process) | Step::Bar(process), None) => {
                 Err(missing(format!("cannot stop process {} at its launches: no probes are used", process.pid)))
             }
             // Probes end with the daemon that had them.

@@ -188,9 +188,16 @@ impl Probes {
         self.ask(process, Wish::Gate(true))
     }
 
-    /// Lets the process launch again. It stays stopped if it is. Takes a fraction of a millisecond; the probes are taken
+    /// As [`Probes::gate`], and stops the process at the making of its first context too, if it has not begun it yet.
+    pub fn bar(&self, process: ProcKey) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Bar(true))?;
+        self.gate(process)
+    }
+
+    /// Lets the process make contexts and launch again. It stays stopped if it is. Takes a fraction of a millisecond; the probes are taken
     /// away later. May be called twice, and for a process that is gone.
     pub fn ungate(&self, process: ProcKey) -> Result<(), ProbeError> {
+        self.ask(process, Wish::Bar(false))?;
         self.ask(process, Wish::Gate(false))
     }
 

@@ -40,7 +40,7 @@ pub enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Tells every hit.
+    /// Stops the process at such a call if it may not make it, and tells every hit.
     Entry,
     /// Tells every hit whose function returned 0.
     Return,
@@ -146,7 +146,8 @@ impl Program {
         }
         look_around(&mut asm);
         match self {
-            Program::Entry | Program::Return => {}
+            Program::Entry => stop_if_gated(&mut asm, maps),
+            Program::Return => {}
             Program::Allocation => {
                 measure(&mut asm);
                 stop_without_room(&mut asm, maps);
@@ -184,7 +185,7 @@ fn measure(asm: &mut Assembler) {
     asm.land(plain);
 }
 
-/// Stops a process that may not launch. R6 becomes 1 if it was stopped, else 0.
+/// Stops a process that may not make this call. R6 becomes 1 if it was stopped, else 0.
 fn stop_if_gated(asm: &mut Assembler, maps: Maps) {
     asm.set(Reg::R6, 0);
     look_up_stop(asm, maps);
@@ -311,18 +312,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_programs_at_launches_and_allocations_can_stop_anyone() {
+    fn only_programs_at_the_entry_of_a_function_can_stop_anyone() {
         let signal = Helper::SendSignalThread as i32;
         for program in Program::ALL {
-            let stops = matches!(program, Program::Allocation | Program::Launch);
-            assert_eq!(calls(program).contains(&signal), stops, "{program:?}");
+            assert_eq!(calls(program).contains(&signal), !program.returns(), "{program:?}");
         }
     }
 
     #[test]
     fn programs_call_only_what_observing_needs() {
         let (time, cookie, process, ring, lookup) = (5, 174, 14, 130, 1);
-        assert_eq!(calls(Program::Entry), [time, cookie, process, ring, lookup]);
         assert_eq!(calls(Program::Return), [time, cookie, process, ring, lookup]);
         assert_eq!(calls(Program::Drained), [time, cookie, process, lookup, ring, lookup]);
     }

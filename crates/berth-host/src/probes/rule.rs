@@ -9,7 +9,7 @@ use super::function::Call;
 pub enum Rule {
     /// Tell the first such call. The number counts them since then.
     First(Call),
-    /// Stop the process at any such call: a launch, whatever it takes; an allocation if the GPU whose pool the number names has
+    /// Stop the process at any such call: a launch or the making of a context in any case; an allocation if the GPU whose pool the number names has
     /// no room for it.
     Stop(Call),
     /// Tell when the process goes over from computing to waiting and back. The number is its [`Phase`].

@@ -28,6 +28,8 @@ pub enum Action {
 pub enum Interest {
     /// Its launches are stopped.
     Gate,
+    /// It is stopped at the making of its first context, which is probed in any case.
+    Bar,
     /// Its allocations beyond a limit are stopped.
     Limit,
     /// It is told when it goes over from computing to waiting and back.
@@ -45,7 +47,7 @@ pub struct Stay {
     retained: u32,
     /// The next such call is a first one.
     expected: [bool; 3],
-    interests: [bool; 3],
+    interests: [bool; 4],
     arms: [Arm; 3],
 }
 
@@ -61,12 +63,13 @@ enum Arm {
 // === impl Interest ===
 
 impl Interest {
-    pub const ALL: [Interest; 3] = [Interest::Gate, Interest::Limit, Interest::Watch];
+    pub const ALL: [Interest; 4] = [Interest::Gate, Interest::Bar, Interest::Limit, Interest::Watch];
 
     /// The calls it is in.
     pub fn hots(self) -> &'static [Hot] {
         match self {
             Interest::Gate => &[Hot::Launch],
+            Interest::Bar => &[],
             Interest::Limit => &[Hot::Allocation],
             Interest::Watch => &[Hot::Launch, Hot::Drained],
         }
@@ -76,6 +79,7 @@ impl Interest {
     pub fn rule(self) -> Rule {
         match self {
             Interest::Gate => Rule::Stop(Call::Launch),
+            Interest::Bar => Rule::Stop(Call::ContextWanted),
             Interest::Limit => Rule::Stop(Call::Allocation),
             Interest::Watch => Rule::Watch,
         }
@@ -174,6 +178,11 @@ impl Stay {
     /// Nothing armed or under way: the kernel's counter of these calls means nothing any more.
     pub fn is_off(&self, hot: Hot) -> bool {
         self.arms[hot.index()] == Arm::Off
+    }
+
+    /// It has a context, or may have: it was found running.
+    pub fn may_have_context(&self) -> bool {
+        self.adopted || self.created + self.retained > 0
     }
 
     /// A context of this stay is ready, so the first such call may have passed before its probe was there.

@@ -26,7 +26,7 @@ use super::kernel::{Kernel, Links};
 use super::library::LibraryId;
 use super::program::{Record, What};
 use super::rule::Rule;
-use super::stay::{Action, Stay};
+use super::stay::{Action, Interest, Stay};
 use super::sys::Ring;
 use super::worker::{Detach, Order};
 
@@ -182,6 +182,10 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             (What::Passed, Call::Drained) => self.send(Event::Drained { process: key, at }),
             (What::Passed, call) => {
                 let actions = process.stay.on_call(call);
+                if actions.contains(&Action::Report(Moment::ContextReady)) {
+                    // Only the first one is waited for.
+                    self.kernel.revoke(record.tgid, Interest::Bar.rule());
+                }
                 self.perform(record.tgid, actions, at)
             }
         }

@@ -395,9 +395,10 @@ impl Holding {
         match self.want {
             Want::Free if self.grip.is_empty() && self.flight.is_none() => Stage::Free,
             // It stands still from its stop on; what follows only hides that.
-            Want::Gated if !self.grip.stopped.is_empty() || (is_settled && self.grip.is_still()) => Stage::Held,
-            Want::Gated if is_settled => Stage::Armed,
-            Want::Free | Want::Gated => Stage::Moving,
+            Want::Gated | Want::Barred if !self.grip.stopped.is_empty() => Stage::Held,
+            Want::Gated | Want::Barred if is_settled && self.grip.is_still() => Stage::Held,
+            Want::Gated | Want::Barred if is_settled => Stage::Armed,
+            Want::Free | Want::Gated | Want::Barred => Stage::Moving,
             Want::Frozen(_) | Want::Locked | Want::Parked => {
                 if is_settled {
                     Stage::Held
@@ -412,7 +413,7 @@ impl Holding {
         let (grip, processes) = (&self.certain(), &self.processes);
         match self.want {
             Want::Free => self.grip.is_empty(),
-            Want::Gated => grip.is_still() || processes.is_subset(&grip.gated),
+            Want::Gated | Want::Barred => grip.is_still() || processes.is_subset(&grip.gated),
             Want::Frozen(_) => grip.frozen.is_some(),
             Want::Locked => !grip.is_still() && processes.is_subset(&grip.locked),
             Want::Parked => (grip.frozen.is_some() || !self.can_freeze) && processes.is_subset(&grip.parked),
@@ -446,7 +447,7 @@ impl Want {
     pub fn means(self) -> Option<Means> {
         match self {
             Want::Free => None,
-            Want::Gated => Some(Means::Gate),
+            Want::Gated | Want::Barred => Some(Means::Gate),
             Want::Frozen(_) => Some(Means::Freeze),
             Want::Locked => Some(Means::Lock),
             Want::Parked => Some(Means::Park),

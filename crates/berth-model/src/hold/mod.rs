@@ -64,7 +64,7 @@ pub enum Freezer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grip {
-    /// Processes that are stopped at their next launch.
+    /// Processes that are stopped at their next launch, and perhaps at the making of their first context.
     pub gated: BTreeSet<ProcKey>,
     /// Processes that were stopped by a signal at a driver call.
     pub stopped: BTreeSet<ProcKey>,
@@ -91,6 +91,8 @@ pub enum Want {
     Free,
     /// Stopped at its next launch, then frozen by the cgroup's freezer.
     Gated,
+    /// The same, and before that at the making of its first context.
+    Barred,
     Frozen(Freezer),
     Locked,
     /// Without GPU memory, and frozen.
@@ -102,6 +104,9 @@ pub enum Want {
 #[serde(tag = "step", content = "of", rename_all = "lowercase")]
 pub enum Step {
     Gate(ProcKey),
+    /// As [`Step::Gate`], and at the making of its first context too.
+    Bar(ProcKey),
+    /// Takes back either.
     Ungate(ProcKey),
     /// SIGCONT.
     Continue(ProcKey),
@@ -139,7 +144,8 @@ pub fn gpu_reserve(total: Bytes) -> Bytes {
 pub fn next(grip: &Grip, want: Want, body: Body<'_>) -> Option<Step> {
     match want {
         Want::Free => towards_free(grip, body),
-        Want::Gated => towards_gated(grip, body),
+        Want::Gated => towards_gated(grip, Step::Gate, body),
+        Want::Barred => towards_gated(grip, Step::Bar, body),
         Want::Frozen(freezer) => towards_frozen(grip, freezer, body),
         Want::Locked => towards_locked(grip, body),
         Want::Parked => towards_parked(grip, body),
@@ -172,7 +178,7 @@ impl Grip {
     pub fn begun(&self, step: Step) -> Grip {
         let mut grip = self.clone();
         match step {
-            Step::Gate(process) => grip.gated.extend([process]),
+            Step::Gate(process) | Step::Bar(process) => grip.gated.extend([process]),
             Step::Freeze(freezer) => grip.frozen = Some(freezer),
             // Undoing Docker's pause undoes the cgroup's freeze too.
             Step::HandOver => (grip.frozen, grip.sheltered) = (Some(Freezer::Docker), true),
@@ -189,7 +195,7 @@ impl Grip {
     pub fn without(&self, step: Step) -> Grip {
         let mut grip = self.clone();
         match step {
-            Step::Gate(process) => grip.gated.remove(&process),
+            Step::Gate(process) | Step::Bar(process) => grip.gated.remove(&process),
             Step::Lock(process) => grip.locked.remove(&process),
             Step::Checkpoint(process) => grip.parked.remove(&process),
             Step::Freeze(_) => grip.frozen.take().is_some(),
@@ -213,7 +219,7 @@ impl Grip {
             Step::Restore(process) => grip.parked.remove(&process),
             Step::Thaw(_) => grip.frozen.take().is_some(),
             Step::HandOver | Step::Unshelter => std::mem::take(&mut grip.sheltered),
-            Step::Gate(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => true,
+            Step::Gate(_) | Step::Bar(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => true,
         };
         grip
     }
@@ -230,7 +236,8 @@ impl Step {
     /// The process it is done to; `None` for steps on the whole tenant.
     pub fn process(self) -> Option<ProcKey> {
         match self {
-            Step::Gate(process) | Step::Ungate(process) | Step::Continue(process) => Some(process),
+            Step::Gate(process) | Step::Bar(process) | Step::Ungate(process) => Some(process),
+            Step::Continue(process) => Some(process),
             Step::Lock(process) | Step::Unlock(process) => Some(process),
             Step::Checkpoint(process) | Step::Restore(process) => Some(process),
             Step::Freeze(_) | Step::Thaw(_) | Step::HandOver | Step::Unshelter => None,
@@ -246,7 +253,8 @@ impl Step {
             Step::Unlock(process) => Some(Step::Lock(process)),
             Step::Restore(process) => Some(Step::Checkpoint(process)),
             Step::Continue(_) | Step::Unshelter => None,
-            Step::Gate(_) | Step::Freeze(_) | Step::HandOver | Step::Lock(_) | Step::Checkpoint(_) => None,
+            Step::Gate(_) | Step::Bar(_) | Step::Freeze(_) | Step::HandOver => None,
+            Step::Lock(_) | Step::Checkpoint(_) => None,
         }
     }
 
@@ -260,7 +268,8 @@ impl Step {
         match self {
             Step::Ungate(_) | Step::Continue(_) | Step::Thaw(_) | Step::Unlock(_) | Step::Restore(_) => true,
             Step::Unshelter => true,
-            Step::Gate(_) | Step::Freeze(_) | Step::HandOver | Step::Lock(_) | Step::Checkpoint(_) => false,
+            Step::Gate(_) | Step::Bar(_) | Step::Freeze(_) | Step::HandOver => false,
+            Step::Lock(_) | Step::Checkpoint(_) => false,
         }
     }
 }
@@ -273,14 +282,15 @@ fn towards_free(grip: &Grip, body: Body<'_>) -> Option<Step> {
         .or_else(|| first(&grip.locked).map(Step::Unlock))
 }
 
-fn towards_gated(grip: &Grip, body: Body<'_>) -> Option<Step> {
+/// `arm` is how a process that is not gated yet comes to be.
+fn towards_gated(grip: &Grip, arm: fn(ProcKey) -> Step, body: Body<'_>) -> Option<Step> {
     if grip.is_still() {
         return hide_stops(grip, body).filter(|_| body.can_freeze).or_else(|| hand_over(grip, body));
     }
     first(&grip.parked)
         .map(Step::Restore)
         .or_else(|| first(&grip.locked).map(Step::Unlock))
-        .or_else(|| missing(body.processes, &grip.gated).map(Step::Gate))
+        .or_else(|| missing(body.processes, &grip.gated).map(arm))
 }
 
 fn towards_frozen(grip: &Grip, freezer: Freezer, body: Body<'_>) -> Option<Step> {
@@ -450,6 +460,7 @@ mod tests {
         prop_oneof![
             Just(Want::Free),
             Just(Want::Gated),
+            Just(Want::Barred),
             Just(Want::Frozen(Freezer::Cgroup)),
             Just(Want::Frozen(Freezer::Docker)),
             Just(Want::Locked),

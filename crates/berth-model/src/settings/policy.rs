@@ -31,6 +31,9 @@ pub struct FifoSettings {
     /// A tenant whose bursts are small and who uses no more than this share of a GPU's time is light, and never held.
     #[serde(deserialize_with = "percent")]
     pub light_use: Percent,
+    /// How many tenants make their contexts on a GPU at once; the others wait before theirs. The driver makes no more of them
+    /// in a second if more ask, but then all are ready as late as the last one.
+    pub contexts_at_once: u32,
     /// A tenant that has not computed for this long may be parked to make room for another.
     pub park_idle: Span,
     /// GPU time used counts half after this long when owners are compared.
@@ -105,6 +108,7 @@ impl Default for FifoSettings {
             longest_memory_wait: Span::from_millis(24 * 3_600_000),
             small_burst: Span::from_millis(10),
             light_use: whole(25),
+            contexts_at_once: 5,
             park_idle: Span::from_millis(10_000),
             fair_half_life: Span::from_millis(60_000),
             disturbance: Span::from_millis(500),

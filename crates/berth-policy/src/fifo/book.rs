@@ -72,6 +72,8 @@ pub(super) struct Record {
     /// When it last gave up a turn.
     pub served: Option<Mono>,
     pub promise: Option<Promise>,
+    /// When it was let make its context; `None` if it waits for that, or has one.
+    pub let_in: Option<Mono>,
     /// GPU memory it had when it was told to park.
     pub parked: Option<Bytes>,
     last_action: Option<Action>,
@@ -200,7 +202,7 @@ impl Book {
         if record.last_action == Some(action) {
             return true;
         }
-        if let Action::Hold(_) = action {
+        if let Action::Hold(_) | Action::Bar = action {
             if record.holds.len() >= settings.holds_per_second as usize {
                 record.spared_until = record.holds.front().map(|first| *first + SECOND);
                 return false;
@@ -368,6 +370,11 @@ impl Record {
         self.bursts >= 2
     }
 
+    /// The last that was said about it is to wait before its context.
+    pub fn is_barred(&self) -> bool {
+        self.last_action == Some(Action::Bar)
+    }
+
     pub fn has_launched(&self) -> bool {
         self.bursts > 0 || self.burst.is_some() || self.is_doubtful
     }
@@ -376,10 +383,13 @@ impl Record {
 /// Someone else on its GPUs has come of late and not launched yet, and may be making its context. Contexts are made one at a
 /// time: of several that come, the last is done when all are.
 fn is_disturbed(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono) -> bool {
-    let is_coming = |other: &&Tenant| {
-        other.key != tenant.key && other.activity == Activity::Loading && share_a_gpu(&other.gpus, &tenant.gpus)
+    let is_beside = |other: &&Tenant| other.key != tenant.key && share_a_gpu(&other.gpus, &tenant.gpus);
+    let came = |other: &Tenant| match other.activity {
+        Activity::Opening { since } => Some(since),
+        Activity::Loading => Some(other.arrived),
+        _ => None,
     };
-    let coming: Vec<Mono> = view.tenants.iter().filter(is_coming).map(|other| other.arrived).collect();
+    let coming: Vec<Mono> = view.tenants.iter().filter(is_beside).filter_map(came).collect();
     let longest = settings.disturbance.get() * u32::try_from(coming.len()).unwrap_or(u32::MAX);
     coming.iter().any(|arrived| now.since(*arrived) < longest)
 }

@@ -69,6 +69,7 @@ fn computes_since(tenant: &Tenant, view: &View, book: &Book, settings: &FifoSett
             let core = tenant.core.or_else(|| busiest_core(tenant, view));
             core.is_some_and(|core| core > settings.light_use).then_some(tenant.arrived)
         }
+        Activity::Opening { .. } | Activity::AtContext { .. } => None,
         Activity::Loading | Activity::AtAllocation { .. } => None,
     }
 }

@@ -35,6 +35,7 @@ fn stands_well(tenant: &Tenant, record: Option<&Record>, settings: &FifoSettings
     match tenant.activity {
         Activity::AtLaunch { .. } => true,
         Activity::Quiet { .. } | Activity::AtAllocation { .. } => false,
+        Activity::Opening { .. } | Activity::AtContext { .. } => false,
         Activity::Computing { .. } => {
             record.is_some_and(Record::goes_on) && (was_large || has_used(settings.still_pays))
         }

@@ -144,7 +144,8 @@ fn promised(
     promised
 }
 
-fn gpus(tenant: &Tenant, view: &View) -> Vec<GpuIndex> {
+/// Where a tenant is, or may come to be.
+pub(super) fn gpus(tenant: &Tenant, view: &View) -> Vec<GpuIndex> {
     if tenant.gpus.is_empty() {
         view.gpus.iter().map(|gpu| gpu.index).collect()
     } else {

@@ -91,7 +91,8 @@ fn unit<'a>(
 
 fn standing_since(tenant: &Tenant) -> Option<Mono> {
     match (tenant.activity, tenant.stand) {
-        (_, Stand::Held { means: Means::Park, .. }) | (Activity::AtAllocation { .. }, _) => None,
+        (_, Stand::Held { means: Means::Park, .. }) => None,
+        (Activity::AtAllocation { .. } | Activity::AtContext { .. }, _) => None,
         (Activity::AtLaunch { since: at, .. }, Stand::Held { since, .. }) => Some(at.min(since)),
         (Activity::AtLaunch { since, .. }, _) | (_, Stand::Held { since, .. }) => Some(since),
         _ => None,
@@ -103,7 +104,8 @@ fn quiet_since(tenant: &Tenant) -> Option<Mono> {
 }
 
 fn is_loading(tenant: &Tenant) -> bool {
-    matches!(tenant.activity, Activity::Loading | Activity::Unseen) && !matches!(tenant.stand, Stand::Held { .. })
+    let is_on_its_way = matches!(tenant.activity, Activity::Opening { .. } | Activity::Loading | Activity::Unseen);
+    is_on_its_way && !matches!(tenant.stand, Stand::Held { .. })
 }
 
 impl Unit<'_> {

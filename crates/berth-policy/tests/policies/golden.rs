@@ -44,6 +44,18 @@ fn ten_equal_jobs_at_once() {
 }
 
 #[test]
+fn twelve_that_come_at_once_make_their_contexts_a_few_at_a_time() {
+    let script = [Do::Load(30), Do::Open(120), Do::Take(800), Do::Load(60), Do::Compute(220), Do::Rest(150)];
+    let jobs = (0..12).map(|n| Job::new(&format!("job-{n}"), 0, &script)).collect();
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    assert_eq!(host.crowded, 0);
+    let last = host.beings.iter().filter_map(|being| being.finished).max();
+    let first_launch = 30 + 5 * 120 + 60;
+    assert_eq!(last, Some((first_launch + 12 * 220 + 150) * MS), "kernels run while the later contexts are made");
+    insta::assert_snapshot!(host.trace);
+}
+
+#[test]
 fn a_day_long_training_and_a_ten_second_job() {
     let mut script = vec![Do::Load(300)];
     script.extend((0..10).flat_map(|_| [Do::Compute(1000), Do::Rest(50)]));

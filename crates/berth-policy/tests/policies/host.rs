@@ -20,6 +20,8 @@ const LOSS: f64 = 1.12;
 /// One thing a tenant does; times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Do {
+    /// Makes its context. All that do so at once share the driver, and are ready together.
+    Open(u64),
     Load(u64),
     /// Allocates so many MiB.
     Take(u64),
@@ -110,6 +112,7 @@ enum Where {
     Doing {
         left: f64,
     },
+    AtContext,
     AtLaunch {
         since: Mono,
     },
@@ -126,6 +129,7 @@ pub struct Being {
     place: Where,
     stand: Stand,
     is_gated: bool,
+    is_barred: bool,
     /// Stands still, but for kernels that were begun.
     is_still: bool,
     effect: Option<(u64, Action)>,
@@ -245,6 +249,7 @@ impl Host {
         being.check(decision);
         let (to, what) = match decision.action {
             Action::Hold(means) => (Some(means), format!("hold by {}", word(means))),
+            Action::Bar => (Some(Means::Gate), "bar".to_owned()),
             Action::Release => (None, "release".to_owned()),
         };
         match to {
@@ -290,8 +295,8 @@ impl Host {
         let Some((_, action)) = self.beings[index].effect.take() else { return };
         let being = &mut self.beings[index];
         match action {
-            Action::Hold(Means::Gate) => {
-                being.is_gated = true;
+            Action::Hold(Means::Gate) | Action::Bar => {
+                (being.is_gated, being.is_barred) = (true, action == Action::Bar);
                 being.stand = match being.place {
                     Where::AtAllocation { since } => Stand::Held { means: Means::Gate, since },
                     _ => Stand::Gated { since: now },
@@ -325,8 +330,9 @@ impl Host {
         if let Some(since) = being.held_since.take() {
             being.waits.push(now - since);
         }
-        (being.is_gated, being.is_still, being.stand) = (false, false, Stand::Free);
+        (being.is_gated, being.is_barred, being.is_still, being.stand) = (false, false, false, Stand::Free);
         match being.place {
+            Where::AtContext => self.begin_step(index),
             Where::AtLaunch { .. } => self.launch(index),
             Where::AtAllocation { .. } => {
                 being.activity = Activity::Loading;
@@ -355,6 +361,19 @@ impl Host {
         let being = &mut self.beings[index];
         match being.job.script.get(being.step).copied() {
             None => self.leave(index, false),
+            Some(Do::Open(_)) if being.is_barred => {
+                (being.place, being.activity) = (Where::AtContext, Activity::AtContext { since: now });
+                being.held_since.get_or_insert(now.0);
+                if let Stand::Gated { .. } = being.stand {
+                    being.stand = Stand::Held { means: Means::Gate, since: now };
+                }
+                let name = being.job.name.clone();
+                self.tell(&name, "- stands before its context");
+            }
+            Some(Do::Open(millis)) => {
+                being.activity = Activity::Opening { since: now };
+                being.place = Where::Doing { left: nanos(millis) };
+            }
             Some(Do::Load(millis) | Do::Rest(millis)) => being.place = Where::Doing { left: nanos(millis) },
             Some(Do::Compute(_) | Do::Submit(_)) if being.is_gated => {
                 being.place = Where::AtLaunch { since: now };
@@ -406,6 +425,9 @@ impl Host {
     fn end_step(&mut self, index: usize) {
         let now = self.now;
         let being = &mut self.beings[index];
+        if let Some(Do::Open(_)) = being.job.script.get(being.step) {
+            (being.activity, being.is_barred) = (Activity::Loading, false);
+        }
         if let Some(Do::Compute(_)) = being.job.script.get(being.step) {
             match being.job.lateness {
                 Some(0) => being.activity = Activity::Quiet { since: Mono(now) },
@@ -473,12 +495,20 @@ impl Host {
         }
     }
 
+    /// How many make their contexts on the GPUs of one that does; 1 for others.
+    fn opening_beside(&self, being: &Being) -> f64 {
+        let opens =
+            |other: &&Being| other.is_opening() && other.job.gpus.iter().any(|gpu| being.job.gpus.contains(gpu));
+        let count = self.beings.iter().filter(opens).count();
+        if being.is_opening() { f64::from(u32::try_from(count).expect("few")) } else { 1.0 }
+    }
+
     /// Speed of a being in its part of the script.
     fn speed(&self, being: &Being) -> f64 {
         match being.waits_for_gpu() {
             true => self.share(being),
             false if being.is_still => 0.0,
-            false => 1.0,
+            false => 1.0 / self.opening_beside(being),
         }
     }
 
@@ -551,17 +581,22 @@ impl Host {
 
 impl Being {
     fn new(job: Job) -> Self {
+        let first = match job.script.iter().any(|part| matches!(part, Do::Open(_))) {
+            true => Activity::Opening { since: Mono(job.at * MS) },
+            false => Activity::Loading,
+        };
         Being {
             stand: if job.by_person { Stand::ByPerson } else { Stand::Free },
             job,
             step: 0,
             place: Where::Coming,
             is_gated: false,
+            is_barred: false,
             is_still: false,
             effect: None,
             may_fail: false,
             queued: 0.0,
-            activity: Activity::Loading,
+            activity: first,
             evidence: None,
             memory: 0,
             seen: 0,
@@ -587,6 +622,11 @@ impl Being {
         matches!(self.place, Where::Doing { .. }) && matches!(self.job.script.get(self.step), Some(Do::Compute(_)))
     }
 
+    fn is_opening(&self) -> bool {
+        let is_at_it = matches!(self.job.script.get(self.step), Some(Do::Open(_)));
+        is_at_it && matches!(self.place, Where::Doing { .. }) && !self.is_still
+    }
+
     pub fn is_light(&self) -> bool {
         self.job.past.is_some_and(|past| past.duty <= 0.25)
     }
@@ -601,6 +641,10 @@ impl Being {
             Action::Hold(means) => {
                 assert!(self.job.means.contains(&means), "{name} cannot be held like that: {decision:?}");
                 assert!(means == Means::Park || self.stand == Stand::Free, "{name} is held: {decision:?}");
+            }
+            Action::Bar => {
+                assert!(self.job.means.contains(&Means::Gate), "{name} cannot be stopped: {decision:?}");
+                assert_eq!(self.stand, Stand::Free, "{name} is held: {decision:?}");
             }
             Action::Release => assert_ne!(self.stand, Stand::Free, "{name} is free: {decision:?}"),
         }

@@ -18,8 +18,11 @@ const GATE: [Means; 3] = [Means::Gate, Means::Lock, Means::Freeze];
 
 fn bursts(most_ms: u64) -> impl Strategy<Value = Vec<Do>> {
     let burst = (1..most_ms, 0_u64..200).prop_map(|(compute, rest)| [Do::Compute(compute), Do::Rest(rest)]);
-    (10_u64..600, prop::collection::vec(burst, 1..8)).prop_map(|(load, bursts)| {
-        let mut script = vec![Do::Load(load / 2), Do::Take(800), Do::Load(load / 2)];
+    let opening = prop::option::of(1_u64..3_000);
+    (10_u64..600, opening, prop::collection::vec(burst, 1..8)).prop_map(|(load, opening, bursts)| {
+        let mut script = vec![Do::Load(load / 2)];
+        script.extend(opening.map(Do::Open));
+        script.extend([Do::Take(800), Do::Load(load / 2)]);
         script.extend(bursts.into_iter().flatten());
         script
     })
@@ -116,6 +119,7 @@ fn assert_with_its_gang(tenant: &Tenant, view: &View, verdict: &Verdict) {
         let is_due = match decided {
             Action::Release => matches!(mate.stand, Stand::Gated { .. } | Stand::Held { .. }),
             Action::Hold(_) => mate.stand == Stand::Free && mate.means.contains(&Means::Gate),
+            Action::Bar => panic!("{} has a gang to open with", tenant.name),
         };
         if is_due && mate.means.contains(&Means::Gate) && tenant.means.contains(&Means::Gate) {
             assert_eq!(action(mate), Some(decided), "{} without {}", tenant.name, mate.name);

@@ -104,6 +104,7 @@ pub fn expected(at: Timestamp, now: Timestamp) -> String {
 
 fn at_call(call: StandsAt) -> String {
     match call {
+        StandsAt::Context => "the making of its context".to_owned(),
         StandsAt::FirstLaunch => "its first launch".to_owned(),
         StandsAt::Launch => "a launch".to_owned(),
         StandsAt::Allocation { bytes } => format!("an allocation of {bytes}"),

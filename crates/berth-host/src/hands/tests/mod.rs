@@ -147,6 +147,11 @@ impl Gate for WitnessGate {
         Ok(())
     }
 
+    fn bar(&self, process: ProcKey) -> Result<(), StepFailure> {
+        self.note("bar", process);
+        Ok(())
+    }
+
     fn ungate(&self, process: ProcKey) -> Result<(), StepFailure> {
         self.note("ungate", process);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use berth_model::{Bytes, Event, GpuIndex, HaltedCall, ProcKey};
+use berth_model::{Bytes, Event, GpuIndex, HaltedCall, Moment, ProcKey};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::super::{ProbeError, read_halted};
@@ -103,6 +103,55 @@ fn a_gated_newcomer_stops_at_its_first_launch_and_makes_it_when_continued() {
         assert_eq!(scene.halted(), []);
         tenant.repeat("launch", 3);
         assert_eq!(scene.told(), []);
+    });
+}
+
+#[test]
+fn a_barred_newcomer_stops_before_its_first_context_and_at_no_later_one() {
+    for what in ["create", "retain"] {
+        each_way(&format!("a_barred_newcomer_{what}"), |scene| {
+            let mut tenant = scene.newcomer(2);
+            let process = key(tenant.pid());
+            scene.probes.bar(process).unwrap();
+            assert_eq!(scene.stops_at(&mut tenant, what, 1), HaltedCall::Context);
+            scene.go_on(process);
+            scene.expect(tenant.pid(), Moment::ContextReady, tenant.answer(what));
+            tenant.call(what);
+            assert_eq!(scene.stops_at(&mut tenant, "launch", 1), HaltedCall::Launch, "it is gated as well");
+            scene.probes.ungate(process).unwrap();
+            scene.go_on(process);
+            tenant.answer("launch");
+            tenant.repeat("launch", 3);
+            assert_eq!(scene.told(), []);
+        });
+    }
+}
+
+#[test]
+fn one_that_is_let_go_before_its_context_stops_nowhere_and_one_that_is_only_gated_not_there() {
+    each_way("let_go_before_its_context", |scene| {
+        let (mut free, mut gated) = (scene.newcomer(2), scene.newcomer(4));
+        scene.probes.bar(key(free.pid())).unwrap();
+        scene.probes.ungate(key(free.pid())).unwrap();
+        free.call("create");
+        free.call("launch");
+        scene.probes.gate(key(gated.pid())).unwrap();
+        gated.call("create");
+        assert_eq!(scene.told(), []);
+    });
+}
+
+#[test]
+fn one_that_has_a_context_is_barred_from_nothing_but_launching() {
+    each_way("barred_too_late", |scene| {
+        let mut tenant = scene.newcomer(2);
+        scene.expect(tenant.pid(), Moment::ContextReady, tenant.call("retain"));
+        scene.probes.bar(key(tenant.pid())).unwrap();
+        tenant.call("retain");
+        assert_eq!(scene.told(), []);
+        assert_eq!(scene.stops_at(&mut tenant, "launch", 1), HaltedCall::Launch);
+        scene.go_on(key(tenant.pid()));
+        tenant.answer("launch");
     });
 }
 

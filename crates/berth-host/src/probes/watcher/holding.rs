@@ -30,6 +30,7 @@ pub struct Ask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     Gate(bool),
+    Bar(bool),
     /// Its allocations come out of this GPU's pool.
     Limit(Option<GpuIndex>),
     Watch(bool),
@@ -48,6 +49,7 @@ impl Wish {
     fn interest(self) -> Interest {
         match self {
             Wish::Gate(_) => Interest::Gate,
+            Wish::Bar(_) => Interest::Bar,
             Wish::Limit(_) => Interest::Limit,
             Wish::Watch(_) => Interest::Watch,
         }
@@ -57,7 +59,7 @@ impl Wish {
     fn number(self) -> Option<u64> {
         match self {
             // Whatever it says: a rule is a rule.
-            Wish::Gate(on) => on.then_some(0),
+            Wish::Gate(on) | Wish::Bar(on) => on.then_some(0),
             Wish::Limit(pool) => pool.map(|gpu| u64::from(gpu.0)),
             Wish::Watch(on) => on.then_some(Phase::Unknown as u64),
         }
@@ -114,6 +116,11 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
     fn grant(&mut self, Ask { process: key, wish, reply }: Ask) -> Result<(), NobodyListens> {
         let Some(process) = self.processes.get_mut(&key.pid) else { return Ok(()) };
         let interest = wish.interest();
+        if interest == Interest::Bar && process.stay.may_have_context() {
+            // It is past what it would be stopped at.
+            answer(&reply, Ok(()));
+            return Ok(());
+        }
         // The phase of a process that is watched already is not to be forgotten.
         let stays = interest == Interest::Watch && process.stay.has_interest(interest);
         match wish.number() {
@@ -167,6 +174,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     pub(super) fn halted(&self, process: ProcKey, call: Call, record: Record) -> Result<(), NobodyListens> {
         let call = match call {
+            Call::ContextWanted => HaltedCall::Context,
             Call::Allocation => HaltedCall::Allocation { bytes: Bytes(record.takes) },
             _ => HaltedCall::Launch,
         };

@@ -272,7 +272,7 @@ fn any_want() -> impl Strategy<Value = Want> {
     prop_oneof![
         Just(Want::Free),
         Just(Want::Gated),
-        Just(Want::Gated),
+        Just(Want::Barred),
         Just(Want::Frozen(Freezer::Cgroup)),
         Just(Want::Frozen(Freezer::Docker)),
         Just(Want::Locked),

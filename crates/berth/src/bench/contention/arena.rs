@@ -286,6 +286,7 @@ impl Manager for Arena {
 fn wanted(action: Action) -> Option<Means> {
     match action {
         Action::Hold(means) => Some(means),
+        Action::Bar => Some(Means::Gate),
         Action::Release => None,
     }
 }

@@ -156,7 +156,7 @@ impl Tenant {
         }
         let Some(step) = self.next_step() else { return false };
         let ends_at = match step {
-            Step::Gate(_) => Some(self.armed_at.unwrap_or(now).max(now + ns(costs.flip))),
+            Step::Gate(_) | Step::Bar(_) => Some(self.armed_at.unwrap_or(now).max(now + ns(costs.flip))),
             Step::Ungate(_) => Some(now + ns(costs.flip)),
             Step::Continue(_) => Some(now + ns(costs.resume)),
             Step::Freeze(_) => Some(now + ns(costs.freeze)),
@@ -237,7 +237,7 @@ fn driver_op(step: Step) -> Option<CheckpointOp> {
         Step::Unlock(_) => Some(CheckpointOp::Unlock),
         Step::Checkpoint(_) => Some(CheckpointOp::Checkpoint),
         Step::Restore(_) => Some(CheckpointOp::Restore),
-        Step::Gate(_) | Step::Ungate(_) | Step::Continue(_) | Step::Freeze(_) | Step::Thaw(_) => None,
-        Step::HandOver | Step::Unshelter => None,
+        Step::Gate(_) | Step::Bar(_) | Step::Ungate(_) | Step::Continue(_) => None,
+        Step::Freeze(_) | Step::Thaw(_) | Step::HandOver | Step::Unshelter => None,
     }
 }
