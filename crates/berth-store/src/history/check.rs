@@ -10,7 +10,7 @@ use crate::place::Place;
 /// What there is, for people; or why nothing can be written down.
 pub fn check(dir: &Path) -> Result<String, HistoryError> {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let denied = |source: rustix::io::Errno| HistoryError::Write { path: existing.to_owned(), source: source.into() };
+    let denied = |source: rustix::io::Errno| HistoryError::Denied { path: existing.to_owned(), source: source.into() };
     accessat(CWD, existing, Access::WRITE_OK, AtFlags::EACCESS).map_err(denied)?;
     if existing != dir {
         return Ok(format!("{} will be made", dir.display()));

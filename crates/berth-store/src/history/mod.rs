@@ -31,6 +31,8 @@ use crate::place::PlaceError;
 pub enum HistoryError {
     #[error("the history cannot be kept (history.dir chooses another place)")]
     Place(#[from] PlaceError),
+    #[error("nothing can be written in {} (history.dir chooses another place)", path.display())]
+    Denied { path: PathBuf, source: io::Error },
     #[error("locking the history in {}", path.display())]
     Lock { path: PathBuf, source: io::Error },
     #[error("the history in {} is in use{}: give each daemon a directory of its own (history.dir)", path.display(), by(*pid))]

@@ -113,7 +113,7 @@ fn damage_in_the_middle_costs_only_the_lines_it_hit() {
 fn garbage_for_a_segment_is_damage_and_no_obstacle() {
     let (_parent, dir) = home();
     write(&dir, &five());
-    let noise: Vec<u8> = (0..100_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> = (0..100_000_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
     fs::write(dir.join(segments::name(2)), noise).unwrap();
     write(&dir, &[released(9, "after")]);
     let told = all(&dir);

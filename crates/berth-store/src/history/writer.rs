@@ -21,8 +21,8 @@ const QUEUE: usize = 4_096;
 /// Records written at once.
 const BATCH: usize = 256;
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
-/// Of the newest records that are looked at when a daemon starts: it must not take long.
-const REPLAYED: u64 = 16 << 20;
+/// Bytes of the newest records that are looked at when a daemon starts, some ten thousand: it must not take long.
+const REPLAYED: u64 = 8 << 20;
 
 /// The history of this host, and the right to write it. Dropping it ends the writing, when all writers are gone and all
 /// they wrote is on disk.

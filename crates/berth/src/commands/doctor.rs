@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use berth_engine::describe;
 use berth_host::levels::{self, Level, LevelReport, Status, Subject};
+use berth_model::settings::History;
 
 use crate::cli::Global;
 use crate::columns::Columns;
@@ -31,7 +33,8 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
-    let reports = levels::check(&settings);
+    let mut reports = levels::check(&settings);
+    reports.push(LevelReport { subject: Subject::History, status: history(&settings.history) });
     if args.json {
         Stdout::json(&reports)?;
     } else {
@@ -47,6 +50,15 @@ fn can_observe(reports: &[LevelReport]) -> bool {
     })
 }
 
+/// Asked as this user, who may not be the daemon's.
+fn history(settings: &History) -> Status {
+    match berth_store::history::check(&settings.dir) {
+        _ if !settings.enabled => Status::Off,
+        Ok(detail) => Status::Available { detail },
+        Err(error) => Status::Missing { reason: describe(&error) },
+    }
+}
+
 fn text(reports: &[LevelReport]) -> String {
     let rows = |wanted: fn(&Subject) -> bool| {
         let wanted = reports.iter().filter(move |report| wanted(&report.subject));
@@ -55,15 +67,18 @@ fn text(reports: &[LevelReport]) -> String {
     };
     let levels = rows(|subject| matches!(subject, Subject::Level(_)));
     let sources = rows(|subject| matches!(subject, Subject::Source(_)));
+    let records = rows(|subject| matches!(subject, Subject::History));
     let part = |heading, rows: Vec<Vec<String>>| {
         table::render(Columns::new(&[heading, "STATUS", ""], &[false, false, false], rows))
     };
-    format!("{}\n{}", part("LEVEL", levels.collect()), part("SOURCE", sources.collect()))
+    let parts = [part("LEVEL", levels.collect()), part("SOURCE", sources.collect()), part("RECORD", records.collect())];
+    parts.join("\n")
 }
 
 fn name(subject: Subject) -> &'static str {
     match subject {
         Subject::Source(source) => words::source(source),
+        Subject::History => "history",
         Subject::Level(Level::Observe) => "observe",
         Subject::Level(Level::Freeze) => "freeze",
         Subject::Level(Level::Lock) => "lock",
@@ -122,6 +137,10 @@ mod tests {
                 Status::Missing { reason: "permission denied: join docker".into() },
             ),
             report(Subject::Source(Source::Probes), Status::Off),
+            report(
+                Subject::History,
+                Status::Missing { reason: "nothing can be written in /var/lib: it is read-only".into() },
+            ),
         ];
         insta::assert_snapshot!(text(&reports));
     }
