@@ -23,23 +23,22 @@ struct Times {
     releases: Vec<f64>,
 }
 
-pub fn docker(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub fn docker(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     if !bench.host.uses_docker {
         bail!("the tenants are no containers of Docker");
     }
     let load = bench.load(&LAUNCHING)?;
     let turns = bench.plan.turns.min(DOCKER_TURNS);
     let times = by_hands(bench, &load, By::Docker, turns)?;
-    bench.end(&load)?;
     let row = |what, times: &[f64]| Row::of(Part::Docker, "docker pause", what, times);
-    Ok([row(HOLD, &times.holds), row(RELEASE, &times.releases)].into_iter().flatten().collect())
+    rows.extend([row(HOLD, &times.holds), row(RELEASE, &times.releases)].into_iter().flatten());
+    bench.end(&load)
 }
 
-pub fn cgroups(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub fn cgroups(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let mut load = bench.load(&LAUNCHING)?;
     let own = CgroupDir::open(load.subject.cgroup.as_deref().context("the tenant has no cgroup that can freeze")?)?;
     let hierarchies = bench.host.hierarchies.clone();
-    let mut rows = Vec::new();
     for (version, name, mount) in
         [(Version::V1, "cgroup v1", hierarchies.v1), (Version::V2, "cgroup v2", hierarchies.v2)]
     {
@@ -56,8 +55,7 @@ pub fn cgroups(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
         rows.extend(row(HOLD, &times.holds, &bare.holds, "a bare write, and reading until it is frozen"));
         rows.extend(row(RELEASE, &times.releases, &bare.releases, "a bare write"));
     }
-    bench.end(&load)?;
-    Ok(rows)
+    bench.end(&load)
 }
 
 fn by_hands(bench: &Bench<'_>, load: &Load, by: By, turns: usize) -> anyhow::Result<Times> {

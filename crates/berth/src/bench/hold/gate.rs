@@ -41,9 +41,8 @@ struct Times {
     released: Vec<f64>,
 }
 
-pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     probes(bench)?;
-    let mut rows = Vec::new();
     let newcomer = bench.load(&NEWCOMER)?;
     let first = newcomers(bench, &newcomer)?;
     bench.end(&newcomer)?;
@@ -59,8 +58,7 @@ pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
     }));
     rows.extend(row("stopped → frozen, unseen", &times.hidden));
     rows.extend(row(RELEASE, &times.released));
-    rows.extend(residue(bench)?);
-    Ok(rows)
+    residue(bench, rows)
 }
 
 fn row(what: &'static str, times: &[f64]) -> Option<Row> {
@@ -156,7 +154,7 @@ fn bare_stops(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Vec<f64>> {
 
 /// What a launch, with the wait for it, costs more while its process is watched, and after everything was taken away: by the
 /// median round of a tenant that only launches, in states that alternate.
-fn residue(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+fn residue(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let load = bench.load(&["--size", "32", "--streams", LAUNCHES, "--repeats", "forever"])?;
     let (mut watched, mut after) = (Vec::new(), Vec::new());
     let mut plain = round_ns(bench, &load)?;
@@ -177,9 +175,9 @@ fn residue(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
         after.push(more(then));
         plain = then;
     }
-    bench.end(&load)?;
-    let rows = [row("launch costs more, watched", &watched), row("launch costs more, after", &after)];
-    Ok(rows.into_iter().flatten().collect())
+    rows.extend(row("launch costs more, watched", &watched));
+    rows.extend(row("launch costs more, after", &after));
+    bench.end(&load)
 }
 
 fn round_ns(bench: &Bench<'_>, load: &Load) -> anyhow::Result<f64> {

@@ -25,7 +25,7 @@ struct Times {
     releases: Vec<f64>,
 }
 
-pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let driver = bench.host.driver.clone().map_err(|why| anyhow!(why))?;
     let load = bench.load(&IDLE)?;
     let times = turns(bench, &load, bench.plan.turns, true)?;
@@ -34,24 +34,21 @@ pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
     let row = |what, times: &[f64], bare: &[f64], is: &'static str| {
         Some(Row::of(Part::Lock, "lock, idle", what, times)?.with_goal(GOAL_MS).beside(Bare::of(is, bare)?))
     };
-    let mut rows: Vec<Row> = Vec::new();
     rows.extend(row(HOLD, &times.locks, &bare_locks, "the driver's call alone"));
     rows.extend(row(RELEASE, &times.releases, &bare_unlocks, "the driver's call alone"));
-    rows.extend(busy(bench)?);
-    Ok(rows)
+    busy(bench, rows)
 }
 
 /// It is locked when its kernel is done, and runs again when its next one is.
-fn busy(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+fn busy(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let load = bench.load(&BUSY)?;
     load.lines.until("computing", |lines| (lines.len() > 50).then_some(()))?;
     let kernel_ms = median(&load.lines.rounds_ns()?).map_or(f64::NAN, |ns| ns / 1e6);
     let times = turns(bench, &load, bench.plan.turns.min(BUSY_TURNS), false)?;
-    bench.end(&load)?;
     let name = format!("lock, busy {kernel_ms:.0} ms");
     let row = |what, times: &[f64]| Row::of(Part::Lock, &name, what, times);
-    let rows = [row(HOLD, &times.locks), row("release → next kernel done", &times.releases)];
-    Ok(rows.into_iter().flatten().collect())
+    rows.extend([row(HOLD, &times.locks), row("release → next kernel done", &times.releases)].into_iter().flatten());
+    bench.end(&load)
 }
 
 /// `idle`: locked only when it has just done a kernel and the next is not due.

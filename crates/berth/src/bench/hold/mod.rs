@@ -91,17 +91,15 @@ pub fn run(
     let mut measured = Measured { machine: Machine::of(&stage)?, rows: Vec::new(), absent: Vec::new() };
     let mut bench = Bench { plan, stage: &mut stage, host: &host, interrupt, say, launched: 0 };
     for part in Part::ALL.into_iter().filter(|part| plan.parts.contains(part)) {
-        interrupt.check()?;
-        match bench.part(part) {
-            Ok(rows) => measured.rows.extend(rows),
-            Err(error) if interrupt.noted().is_none() => {
-                let why = format!("{}: {error:#}", part.name());
-                say(&why);
-                measured.absent.push(why);
-            }
-            Err(error) => return Err(error),
+        let outcome = bench.part(part, &mut measured.rows);
+        if let (Err(error), None) = (&outcome, interrupt.noted()) {
+            let why = format!("{}: {error:#}", part.name());
+            say(&why);
+            measured.absent.push(why);
         }
+        // Also of a part that came to no end.
         keep(&measured)?;
+        interrupt.check()?;
     }
     Ok(())
 }
@@ -161,14 +159,15 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn part(&mut self, part: Part) -> anyhow::Result<Vec<Row>> {
+    /// `rows` gets each as soon as it is known.
+    fn part(&mut self, part: Part, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         (self.say)(&format!("measuring {}", part.name()));
         match part {
-            Part::Docker => freeze::docker(self),
-            Part::Cgroup => freeze::cgroups(self),
-            Part::Lock => lock::measure(self),
-            Part::Gate => gate::measure(self),
-            Part::Park => park::measure(self),
+            Part::Docker => freeze::docker(self, rows),
+            Part::Cgroup => freeze::cgroups(self, rows),
+            Part::Lock => lock::measure(self, rows),
+            Part::Gate => gate::measure(self, rows),
+            Part::Park => park::measure(self, rows),
         }
     }
 

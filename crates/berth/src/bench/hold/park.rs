@@ -14,9 +14,8 @@ use super::{Bench, Part};
 const TURNS: usize = 3;
 const ENOUGH_S: f64 = 15.0;
 
-pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
+pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     bench.host.driver.clone().map_err(|why| anyhow!(why))?;
-    let mut rows = Vec::new();
     for size in bench.plan.sizes.clone() {
         match one(bench, size) {
             Ok(new) => rows.extend(new),
@@ -28,7 +27,7 @@ pub fn measure(bench: &mut Bench<'_>) -> anyhow::Result<Vec<Row>> {
             Err(error) => return Err(error),
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn name(size: Bytes) -> String {

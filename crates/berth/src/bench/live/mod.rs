@@ -4,10 +4,11 @@
 //! with nobody managing, once in each other way, in turn, so that whatever drifts on the host drifts for all. Each run
 //! is compared with the unmanaged one of its round.
 //!
-//! `round` makes one run, `timeline` says where its time went, `report` puts runs together, `compare` sets them beside what
-//! `berth bench contention` predicts in virtual time.
+//! `round` makes one run, `timeline` says where its time went, `report` puts runs together, `goals` judges them, `compare`
+//! sets them beside what `berth bench contention` predicts in virtual time.
 
 pub mod compare;
+pub mod goals;
 pub mod mps;
 pub mod report;
 mod round;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::compare::Compared;
+use super::goals::{self, Goal};
 use super::way::Way;
 use super::{Cell, Measured, MeasuredCell, Run};
 use crate::bench::contention::estimate::Estimate;
@@ -16,6 +17,8 @@ pub struct Report {
     pub berth: String,
     pub machine: Machine,
     pub cells: Vec<CellReport>,
+    /// Of a real GPU.
+    pub goals: Vec<Goal>,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }
@@ -64,10 +67,12 @@ pub struct Above {
 
 impl Report {
     pub fn of(measured: &Measured) -> Report {
+        let cells: Vec<CellReport> = measured.cells.iter().map(CellReport::of).collect();
         Report {
             berth: env!("CARGO_PKG_VERSION").to_owned(),
             machine: measured.machine.clone(),
-            cells: measured.cells.iter().map(CellReport::of).collect(),
+            goals: if measured.machine.simulated { Vec::new() } else { goals::judge(&cells) },
+            cells,
             notes: measured.notes.clone(),
         }
     }
@@ -81,7 +86,7 @@ impl Report {
                  ×: against the unmanaged run of the same round, mean ± half of its 95 % interval (Student's t).\n\
                  START, SLOWER, GAPS, END: the time above k × kernel: before the first kernel, kernels that take\n\
                  longer than alone, none under way, after the last.\n";
-        for note in &self.notes {
+        for note in self.goals.iter().map(Goal::to_text).chain(self.notes.iter().cloned()) {
             text += &format!("{note}\n");
         }
         text
@@ -211,15 +216,15 @@ mod tests {
     }
 
     fn measured() -> Measured {
-        let cell = Cell { size: 8_192, tenants: 2, host_time: Span::from_millis(0) };
-        let unmanaged = vec![run(0, 10.0, 8.0, 8.0), run(1, 10.0, 8.0, 8.0), run(2, 20.0, 18.0, 18.0)];
+        let cell = Cell { size: 8_192, tenants: 20, host_time: Span::from_millis(0) };
+        let unmanaged = vec![run(0, 10.0, 8.0, 0.8), run(1, 10.0, 8.0, 0.8), run(2, 20.0, 18.0, 1.8)];
         // In the last round it failed, or the time was over.
-        let fifo = vec![run(0, 8.0, 6.0, 3.0), run(1, 9.0, 6.0, 3.0)];
+        let fifo = vec![run(0, 8.0, 6.0, 0.3), run(1, 9.0, 6.0, 0.3)];
         let ways = vec![
             MeasuredWay { way: Way::Unmanaged, runs: unmanaged },
             MeasuredWay { way: FIFO, runs: fifo },
             MeasuredWay { way: Way::Mps, runs: Vec::new() },
-            MeasuredWay { way: Way::OneByOne, runs: vec![run(0, 12.0, 5.0, 2.5)] },
+            MeasuredWay { way: Way::OneByOne, runs: vec![run(0, 12.0, 5.0, 0.25)] },
         ];
         let machine = Machine {
             gpu: "NVIDIA H200".into(),
@@ -248,7 +253,7 @@ mod tests {
     fn the_time_above_the_kernels_is_told_by_what_one_takes_alone() {
         let report = Report::of(&measured());
         let cell = &report.cells[0];
-        assert_eq!(cell.kernel, Some(KernelAlone { seconds: 2.5, was_alone: true }));
+        assert_eq!(cell.kernel, Some(KernelAlone { seconds: 0.25, was_alone: true }));
         let above = |way: &str| cell.ways.iter().find(|row| row.way == way).unwrap().above.unwrap();
         assert_eq!((above("fifo").slower_s, above("unmanaged").slower_s), (1.0, 3.0));
         assert_eq!(above("one-by-one").slower_s, 0.0);
