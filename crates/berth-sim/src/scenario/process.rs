@@ -67,12 +67,14 @@ impl Process {
         left_ns
     }
 
-    /// How much later than the driver's answer the call returns, counted from when the process is not still.
+    /// How much later than the driver's answer the call returns, counted from when the process is not still. What it lacks is
+    /// its own part: that it stood in line with others for longer costs it nothing more.
     pub(super) fn lag_ns(&self, now: u64) -> u64 {
         if !self.needs_cpu() {
             return 0;
         }
-        self.debt_ns + self.still_since.map_or(0, |since| now - since)
+        let still_ns = self.debt_ns + self.still_since.map_or(0, |since| now - since);
+        still_ns.min(self.steps.front().map_or(0, |(_, step)| step.alone_ns()))
     }
 
     /// A kernel of it has been submitted and it has not been told of its end.

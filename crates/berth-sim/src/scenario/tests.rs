@@ -72,6 +72,18 @@ fn a_short_stop_in_a_call_delays_it_as_a_long_one_does() {
     assert_eq!(held.total_ns, free.total_ns + MS);
 }
 
+/// Ten copies share the engine: one takes far longer than alone. Who stood still meanwhile has its own to do, not the others'.
+#[test]
+fn who_stood_still_in_a_crowd_lacks_no_more_than_a_call_takes_alone() {
+    let alone = product(8_192).run(&rtx3090()).unwrap();
+    let crowd = Scenario::of(10, 8_192, Order::Together, Sharing::TimeSliced);
+    let at = amid(&crowd.run(&rtx3090()).unwrap(), Phase::Input);
+    let held = run(&crowd, &[(at, Command::Stop(0)), (at + 20 * S, Command::Go(0))]);
+    let input = held.runs[0].phases.iter().find(|(of, ..)| *of == Phase::Input).unwrap().2;
+    let (begin, most) = (at + 20 * S, alone.runs[0].ns(Phase::Input));
+    assert!(input > begin && input <= begin + most, "{} ms after", (input - begin) / MS);
+}
+
 #[test]
 fn a_kernel_runs_on_while_its_process_stands_still() {
     let free = product(8_192).run(&rtx3090()).unwrap();
