@@ -242,6 +242,26 @@ fn a_killed_daemon_s_parked_tenants_come_back_when_there_is_room_and_in_order() 
     until("the other is back too", || (late.last_word() > words[1]).then_some(()));
 }
 
+#[test]
+fn a_daemon_that_starts_anew_brings_back_whom_the_one_before_it_parked() {
+    let host = Host::small();
+    let mut daemon = host.daemon();
+    let load = |name| host.tenant(name, &["light", "--size", "64", "--alloc-bytes", "2400MiB", "--period", "20ms"]);
+    let parked = load("parked");
+    daemon.sees(&parked.key());
+    daemon.berth(&["hold", parked.cgroup.path(), "--by", "park"]).ok();
+    let mut other = load("other");
+    daemon.sees(&other.key());
+    daemon.kill();
+    let word = parked.last_word();
+    // The guard has it and cannot bring it back: it hands over to this one.
+    let daemon = host.daemon();
+    assert_eq!(parked.last_word(), word, "there is no room");
+    other.kill();
+    until("it is back", || (parked.last_word() > word).then_some(()));
+    daemon.sees(&parked.key());
+}
+
 // === the same in containers ===
 
 fn with_engine(engine: &Engine, change: fn(&mut Settings)) -> impl FnOnce(&mut Settings) {
@@ -255,8 +275,12 @@ fn with_engine(engine: &Engine, change: fn(&mut Settings)) -> impl FnOnce(&mut S
 
 /// Its exit code, when it has ended.
 fn ended(container: &Container) -> String {
-    until("the container to end", || (container.says(".State.Running") == "false").then_some(()));
+    until("the container to end", || has_ended(container).then_some(()));
     container.says(".State.ExitCode")
+}
+
+fn has_ended(container: &Container) -> bool {
+    container.says(".State.Running") == "false"
 }
 
 fn container_stands_still(container: &Container) -> bool {
@@ -303,24 +327,30 @@ fn two_containers_that_hold_memory_and_want_more_both_finish_one_parked_meanwhil
 }
 
 #[test]
-fn a_killed_daemon_s_parked_and_waiting_containers_run_again() {
-    let test = "a_killed_daemon_s_parked_and_waiting_containers_run_again";
+fn a_killed_daemon_s_locked_parked_and_waiting_containers_run_again() {
+    let test = "a_killed_daemon_s_locked_parked_and_waiting_containers_run_again";
     let Some(engine) = Engine::for_test(test) else { return };
     let host = Host::small();
-    let Some(mut daemon) = queueing(&host, test, with_engine(&engine, without_park)) else { return };
-    let light = ["light", "--size", "64", "--alloc-bytes", "1500MiB", "--period", "20ms"];
-    let parked = engine.run(&host, "parked", &[], &light);
-    daemon.sees(&parked.key());
-    // A person may what the policy may not, but not by means that are switched off: by lock here.
-    daemon.berth(&["hold", &parked.name, "--by", "lock"]).ok();
-    let waiting = engine.run(&host, "waiting", &[], &["hold", "--alloc-bytes", "3GiB"]);
+    let Some(mut daemon) = queueing(&host, test, with_engine(&engine, fifo)) else { return };
+    let light = ["light", "--size", "64", "--period", "20ms", "--alloc-bytes"];
+    let held = [("locked", "100MiB", "lock"), ("parked", "1GiB", "park")].map(|(name, bytes, means)| {
+        let container = engine.run(&host, name, &[], &[&light[..], &[bytes]].concat());
+        daemon.sees(&container.key());
+        daemon.berth(&["hold", &container.name, "--by", means]).ok();
+        container
+    });
+    let first = engine.run(&host, "first", &[], &["hold", "--alloc-bytes", "2GiB"]);
+    daemon.sees(&first.key());
+    let waiting = engine.run(&host, "waiting", &[], &["hold", "--alloc-bytes", "2GiB"]);
     daemon.row_where(&waiting.key(), |row| is_held(row, Means::Gate));
     daemon.kill();
+    let all = [&held[0], &held[1], &first, &waiting];
     until_within(FREE_WITHIN, "nobody stands still", || {
-        (!container_stands_still(&parked)
-            && (waiting.says(".State.Running") == "false" || !container_stands_still(&waiting)))
-        .then_some(())
+        let is_free = |container: &&&Container| !has_ended(container) && container_stands_still(container);
+        all.iter().find(is_free).is_none().then_some(())
     });
-    let said = parked.lines();
-    until_within(FREE_WITHIN, "the one that was locked goes on", || (parked.lines() > said).then_some(()));
+    for container in &held {
+        let said = container.lines();
+        until(&format!("{} goes on", container.name), || (container.lines() > said).then_some(()));
+    }
 }

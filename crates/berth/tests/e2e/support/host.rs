@@ -38,10 +38,16 @@ impl Host {
 
     /// One GPU of 4 GiB that moves memory quickly: as much as any machine has to spare.
     pub fn small() -> Self {
-        let profile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200.toml"))
-            .replace("memory_mib = 143771", "memory_mib = 4096")
-            .replace("memory_mib = 518", "memory_mib = 64")
-            .replace("save_base_ms = 1720.0", "save_base_ms = 50.0");
+        let mut profile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200.toml")).to_owned();
+        let changes = [
+            ("memory_mib = 143771", "memory_mib = 4096"),
+            ("memory_mib = 518", "memory_mib = 64"),
+            ("save_base_ms = 1720.0", "save_base_ms = 50.0"),
+        ];
+        for (from, to) in changes {
+            assert!(profile.contains(from), "the profile has no `{from}` any more");
+            profile = profile.replace(from, to);
+        }
         let mut host = Self::bare();
         std::fs::write(host.file("small.toml"), profile).unwrap();
         host.serve(host.file("small.toml").to_str().unwrap(), 1, &[]);
