@@ -38,6 +38,9 @@ pub(crate) trait Ground: Send {
     /// What that may come to. Does not wait.
     fn allow(&self, gpu: GpuIndex, ceiling: Bytes);
 
+    /// Whether a signal that would end it waits for a process of the tenant. Reads a few files.
+    fn is_asked_to_end(&self, place: &Place) -> bool;
+
     /// What of a record is still true.
     fn verified(&self, kept: &Kept) -> Grip;
 }

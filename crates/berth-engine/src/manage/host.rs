@@ -207,6 +207,10 @@ impl Ground for HostGround {
         }
     }
 
+    fn is_asked_to_end(&self, place: &Place) -> bool {
+        place.cgroup.as_deref().is_some_and(|dir| self.freezer.is_asked_to_end(dir))
+    }
+
     fn verified(&self, kept: &Kept) -> Grip {
         kept.verified(&self.proc_root)
     }

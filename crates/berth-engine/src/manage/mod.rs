@@ -21,6 +21,7 @@ mod rehearsal;
 mod room;
 mod rules;
 mod show;
+mod signals;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -87,6 +88,8 @@ pub(crate) struct Manager {
     /// On which GPUs those are that a policy was told of.
     gpus: BTreeMap<TenantKey, BTreeSet<GpuIndex>>,
     pausing: Pausing,
+    /// When to look again whether someone wants those to end who stand still.
+    signals_at: Option<Mono>,
     room: Room,
     asks: Asks,
     meters: Meters,
@@ -125,6 +128,7 @@ impl Manager {
             terms: BTreeMap::new(),
             gpus: BTreeMap::new(),
             pausing: Pausing::default(),
+            signals_at: None,
             room: Room::default(),
             asks: Asks::default(),
             meters: Meters::default(),
@@ -219,12 +223,13 @@ impl Manager {
     pub fn turn(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: &Anchor) -> Outcome {
         self.meet(snapshot, now.mono);
         self.hear(snapshot, labels, now);
+        let signals_at = self.heed_signals(now.mono);
         let decide_at = self.decide(snapshot, labels, now.mono);
         let mut outcome = self.carry_out(now);
         self.answer(&outcome.changes, now);
         self.measure(snapshot, now.mono);
         outcome.rehearsed = self.rehearsal.as_mut().map(Rehearsal::changes).unwrap_or_default();
-        outcome.again_at = [outcome.again_at, decide_at, self.answer_by()].into_iter().flatten().min();
+        outcome.again_at = [outcome.again_at, decide_at, self.answer_by(), signals_at].into_iter().flatten().min();
         outcome
     }
 

@@ -4,6 +4,7 @@ mod annals;
 mod asks;
 mod room;
 mod rules;
+mod signals;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,7 @@ struct Meter {
     ceiling: Mutex<Option<Bytes>>,
     limited: Mutex<BTreeMap<ProcKey, GpuIndex>>,
     unparkable: Mutex<Option<String>>,
+    is_asked_to_end: Mutex<bool>,
 }
 
 impl Ground for OpenGround {
@@ -81,6 +83,10 @@ impl Ground for OpenGround {
 
     fn allow(&self, _: GpuIndex, ceiling: Bytes) {
         *self.0.ceiling.lock().unwrap() = Some(ceiling);
+    }
+
+    fn is_asked_to_end(&self, _: &Place) -> bool {
+        *self.0.is_asked_to_end.lock().unwrap()
     }
 
     fn verified(&self, kept: &Kept) -> Grip {

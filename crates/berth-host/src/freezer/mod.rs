@@ -9,6 +9,7 @@ mod dir;
 mod error;
 mod locate;
 mod patience;
+mod pending;
 mod shelter;
 
 #[cfg(test)]
@@ -94,6 +95,11 @@ impl Freezer {
         dir.thaw(self.within)?;
         self.forget(dir);
         Ok(())
+    }
+
+    /// Whether a signal that would end it waits for a process in the cgroup at `dir`, which cannot take it while it is frozen.
+    pub fn is_asked_to_end(&self, dir: &Path) -> bool {
+        pending::is_asked_to_end(&self.proc_root, dir)
     }
 
     /// Its processes stand in a frozen cgroup below `dir`, and `dir` itself is thawed. It must be frozen by us.

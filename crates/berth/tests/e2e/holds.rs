@@ -206,6 +206,25 @@ fn switching_the_policy_off_releases_whom_it_holds_and_says_so() {
     assert!(reason.contains("off"), "{reason}");
 }
 
+/// A frozen process cannot take a signal: whoever sends one is as good as whoever says release.
+#[test]
+fn whom_someone_tells_to_end_is_let_go_and_ends_by_itself() {
+    let host = Host::start();
+    let daemon = host.daemon();
+    let mut tenant = host.holder("told-to-end", &[]);
+    daemon.sees(&tenant.key());
+    daemon.berth(&["hold", tenant.cgroup.path()]).ok();
+    assert!(is_frozen(&tenant.cgroup));
+    let events = daemon.events();
+    tenant.signal(rustix::process::Signal::TERM);
+    assert_eq!(tenant.wait(), 0, "it came to its own end");
+    let reason = events.wait_for("the release", |change| match change {
+        Change::TenantReleased { tenant: whom, reason, .. } if *whom == tenant.key() => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(reason, "someone sent it a signal");
+}
+
 #[test]
 fn a_daemon_that_stops_releases_a_person_s_holds_too() {
     let host = Host::start();
