@@ -14,6 +14,9 @@ use super::book::{Book, Record};
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Stand, Tenant};
 
+/// A freeze stops a copy half way. It pays for those whose stay is all computing but for little.
+const FREEZE_DUTY: f64 = 0.9;
+
 /// The means to keep a tenant from computing now; `None` if none would do more good than harm.
 pub(super) fn hold(tenant: &Tenant, book: &Book, settings: &FifoSettings) -> Option<Means> {
     if let Stand::Held { means, .. } = tenant.stand {
@@ -23,14 +26,17 @@ pub(super) fn hold(tenant: &Tenant, book: &Book, settings: &FifoSettings) -> Opt
         return Some(Means::Gate);
     }
     let record = book.get(&tenant.key);
-    let means = [Means::Lock, Means::Freeze].into_iter().find(|means| tenant.means.contains(means));
-    means.filter(|_| stands_well(tenant, record, settings))
+    let means = [Means::Lock, Means::Freeze].into_iter().find(|means| tenant.means.contains(means))?;
+    stands_well(tenant, means, record, settings).then_some(means)
 }
 
-fn stands_well(tenant: &Tenant, record: Option<&Record>, settings: &FifoSettings) -> bool {
+fn stands_well(tenant: &Tenant, means: Means, record: Option<&Record>, settings: &FifoSettings) -> bool {
     let used = record.map_or(0.0, |record| record.used);
     let has_used = |enough: Span| used >= enough.get().as_secs_f64();
-    let was_large = tenant.past.is_some_and(|past| past.active_seconds >= settings.still_pays.get().as_secs_f64());
+    let was_large = tenant.past.is_some_and(|past| {
+        let is_dense = means == Means::Lock || past.duty >= FREEZE_DUTY;
+        is_dense && past.active_seconds >= settings.still_pays.get().as_secs_f64()
+    });
     let has_launched = record.is_some_and(Record::has_launched);
     match tenant.activity {
         Activity::AtLaunch { .. } => true,
