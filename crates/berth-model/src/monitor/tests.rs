@@ -9,6 +9,7 @@ use crate::event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts,
     ProcessKind, Sample, Source, SourceStatus,
 };
+use crate::hold::Step;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::settings;
@@ -658,6 +659,48 @@ fn a_listing_before_a_later_context_is_ready_begins_nothing() {
 /// Any order of events a host could produce, and some it could not.
 fn any_event() -> impl Strategy<Value = (u8, u32, u64)> {
     (0u8..8, 1u32..5, 0u64..60)
+}
+
+fn stepped(host: &mut Host, tenant: &TenantKey, step: Step, millis: u64) {
+    host.apply(Event::Step { tenant: tenant.clone(), step, outcome: Ok(()), at: at(millis) });
+}
+
+#[test]
+fn a_parked_process_stays_where_it_was_though_no_list_has_it() {
+    for is_probed in [true, false] {
+        let (mut host, tenant, one) = (Host::new(), container('a'), process(7));
+        host.process(one, &tenant);
+        if is_probed {
+            host.moment(one, Moment::DeviceOpen, 10);
+            host.moment(one, Moment::ContextReady, 20);
+        }
+        host.look(100, &[(one, 1, 300)]);
+        stepped(&mut host, &tenant, Step::Lock(one), 200);
+        stepped(&mut host, &tenant, Step::Checkpoint(one), 300);
+        (400..20_000).step_by(500).for_each(|millis| host.look(millis, &[]));
+        let rows = host.snapshot(20_000).tasks;
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!((row.gpu_index, row.gpu_memory_bytes), (Some(GpuIndex(1)), None), "it has nothing there now");
+        stepped(&mut host, &tenant, Step::Restore(one), 20_100);
+        stepped(&mut host, &tenant, Step::Unlock(one), 20_200);
+        // A look that began while it was parked and came back late.
+        host.look(20_150, &[]);
+        host.look(20_300, &[(one, 1, 300)]);
+        assert_eq!((host.started(), host.ended_ms().len()), (1, 0), "one stay throughout");
+        assert_eq!(host.snapshot(20_300).tasks[0].gpu_memory_bytes, Some(Bytes::from_mib(300)));
+    }
+}
+
+#[test]
+fn who_was_parked_and_is_not_there_any_more_is_gone() {
+    let (mut host, tenant, one) = (Host::new(), container('a'), process(7));
+    host.process(one, &tenant);
+    host.look(100, &[(one, 0, 300)]);
+    stepped(&mut host, &tenant, Step::Lock(one), 200);
+    host.look(300, &[]);
+    stepped(&mut host, &tenant, Step::Unlock(one), 400);
+    host.look(500, &[]);
+    assert_eq!(host.ended_ms().len(), 1, "it gave its context back as soon as it could");
 }
 
 proptest! {
