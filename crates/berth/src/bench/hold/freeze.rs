@@ -50,7 +50,7 @@ pub fn cgroups(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()>
         let turns = bench.plan.turns;
         let (bare, times) = (by_nothing(bench, &load, &dir)?, by_hands(bench, &load, By::Cgroup, turns)?);
         let row = |what, times: &[f64], bare: &[f64], is: &'static str| {
-            Some(Row::of(Part::Cgroup, name, what, times)?.with_goal(GOAL_MS).beside(Bare::of(is, bare)?))
+            Some(Row::of(Part::Cgroup, name, what, times)?.with_goal(GOAL_MS, Bare::of(is, bare)?))
         };
         rows.extend(row(HOLD, &times.holds, &bare.holds, "a bare write, and reading until it is frozen"));
         rows.extend(row(RELEASE, &times.releases, &bare.releases, "a bare write"));
@@ -63,11 +63,11 @@ fn by_hands(bench: &Bench<'_>, load: &Load, by: By, turns: usize) -> anyhow::Res
     let mut held = bench.held(load);
     for _ in 0..turns {
         bench.interrupt.check()?;
-        until_running(load)?;
+        load.until_running()?;
         let hold = held.go(Want::Frozen(by))?;
         let release = held.go(Want::Free)?;
         times.holds.push(hold.ms());
-        times.releases.push(ms_between(release.from_ns, running_since(load, hold.to_ns, release.from_ns)?));
+        times.releases.push(ms_between(release.from_ns, load.running_since(hold.to_ns, release.from_ns)?));
     }
     Ok(times)
 }
@@ -77,27 +77,11 @@ fn by_nothing(bench: &Bench<'_>, load: &Load, dir: &CgroupDir) -> anyhow::Result
     let mut times = Times::default();
     for _ in 0..bench.plan.turns {
         bench.interrupt.check()?;
-        until_running(load)?;
+        load.until_running()?;
         let hold = bare.freeze().inspect_err(|_| drop(bare.thaw()))?;
         let released_ns = bare.thaw()?;
         times.holds.push(hold.ms());
-        times.releases.push(ms_between(released_ns, running_since(load, hold.to_ns, released_ns)?));
+        times.releases.push(ms_between(released_ns, load.running_since(hold.to_ns, released_ns)?));
     }
     Ok(times)
-}
-
-/// Whatever it said before is forgotten, and it has said something since.
-fn until_running(load: &Load) -> anyhow::Result<()> {
-    load.lines.empty()?;
-    load.lines.until("running", |lines| lines.first().map(drop))
-}
-
-/// When the tenant says it went on after the release; it must not have run within the hold.
-fn running_since(load: &Load, held_ns: u64, released_ns: u64) -> anyhow::Result<u64> {
-    let running = load.lines.first_after(held_ns)?;
-    if running.at.mono_ns < released_ns {
-        let late = ms_between(held_ns, running.at.mono_ns);
-        bail!("the tenant ran {late:.3} ms after its hold was confirmed");
-    }
-    Ok(running.at.mono_ns)
 }

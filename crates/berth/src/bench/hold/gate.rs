@@ -53,9 +53,10 @@ pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()>
     bench.end(&load)?;
     rows.extend(row("armed while it launches", &times.armed));
     rows.extend(row("hit → told to the daemon", &times.told));
-    rows.extend(row("hit → stopped", &times.stopped).and_then(|row| {
-        Some(row.with_goal(GOAL_MS).beside(Bare::of("SIGSTOP by a plain call, until stopped", &bare)?))
-    }));
+    rows.extend(
+        row("hit → stopped", &times.stopped)
+            .and_then(|row| Some(row.with_goal(GOAL_MS, Bare::of("SIGSTOP by a plain call, until stopped", &bare)?))),
+    );
     rows.extend(row("stopped → frozen, unseen", &times.hidden));
     rows.extend(row(RELEASE, &times.released));
     residue(bench, rows)
@@ -84,8 +85,7 @@ fn launching(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Times> {
     let mut held = bench.held(load);
     for _ in 0..bench.plan.turns.min(ATTACHING_TURNS) {
         bench.interrupt.check()?;
-        load.lines.empty()?;
-        load.lines.until("running", |lines| lines.first().map(drop))?;
+        load.until_running()?;
         let before = probes(bench)?.stats().detached;
         one(bench, load, &mut held, &mut times)?;
         until_detached(bench, before + 1)?;
@@ -102,12 +102,12 @@ fn one(bench: &Bench<'_>, load: &Load, held: &mut OnHold<'_>, times: &mut Times)
     held.stopped(load.process);
     let hidden = held.go(Want::Gated)?;
     let release = held.go(Want::Free)?;
-    let running = load.lines.first_after(release.from_ns)?;
+    let running_ns = load.running_since(hidden.to_ns, release.from_ns)?;
     times.armed.push(armed.ms());
     times.told.push(ms_between(hit.0, told_ns));
     times.stopped.push(ms_between(hit.0, stopped_ns));
     times.hidden.push(hidden.ms());
-    times.released.push(ms_between(release.from_ns, running.at.mono_ns));
+    times.released.push(ms_between(release.from_ns, running_ns));
     Ok(())
 }
 
@@ -145,8 +145,7 @@ fn probes<'a>(bench: &'a Bench<'_>) -> anyhow::Result<&'a Probes> {
 fn bare_stops(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Vec<f64>> {
     let one = |_| {
         bench.interrupt.check()?;
-        load.lines.empty()?;
-        load.lines.until("running", |lines| lines.first().map(drop))?;
+        load.until_running()?;
         bare::stop(bench.proc_root(), load.process).map(|span| span.ms())
     };
     (0..bench.plan.turns).map(one).collect()

@@ -46,13 +46,11 @@ impl Lines {
         self.until("running again", |lines| lines.iter().find(|line| line.at.mono_ns > ns).cloned())
     }
 
-    /// Until its next line can only come after a launch: it stands at one, or is about to.
-    pub fn until_at_launch(&self) -> anyhow::Result<()> {
-        let begun = Event::Phase { phase: Phase::Kernel, edge: Edge::Begin, repeat: None };
-        self.until("at a launch", |lines| {
-            let last = lines.last().map(|line| without_repeat(&line.event));
-            (last == Some(begun.clone())).then_some(())
-        })
+    /// Until its next line can only come after a launch: it stands at one, or is about to. When it came there.
+    pub fn until_at_launch(&self) -> anyhow::Result<u64> {
+        let is_begun =
+            |line: &&Line| matches!(line.event, Event::Phase { phase: Phase::Kernel, edge: Edge::Begin, .. });
+        self.until("at a launch", |lines| lines.last().filter(is_begun).map(|line| line.at.mono_ns))
     }
 
     pub fn until_moment(&self, wanted: Moment, of_task: u32) -> anyhow::Result<()> {
@@ -90,12 +88,5 @@ impl Lines {
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-    }
-}
-
-fn without_repeat(event: &Event) -> Event {
-    match event {
-        Event::Phase { phase, edge, .. } => Event::Phase { phase: *phase, edge: *edge, repeat: None },
-        other => other.clone(),
     }
 }

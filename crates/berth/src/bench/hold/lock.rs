@@ -32,7 +32,7 @@ pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()>
     let (bare_locks, bare_unlocks) = bare(bench, &driver, &load)?;
     bench.end(&load)?;
     let row = |what, times: &[f64], bare: &[f64], is: &'static str| {
-        Some(Row::of(Part::Lock, "lock, idle", what, times)?.with_goal(GOAL_MS).beside(Bare::of(is, bare)?))
+        Some(Row::of(Part::Lock, "lock, idle", what, times)?.with_goal(GOAL_MS, Bare::of(is, bare)?))
     };
     rows.extend(row(HOLD, &times.locks, &bare_locks, "the driver's call alone"));
     rows.extend(row(RELEASE, &times.releases, &bare_unlocks, "the driver's call alone"));
@@ -61,12 +61,11 @@ fn turns(bench: &Bench<'_>, load: &Load, turns: usize, idle: bool) -> anyhow::Re
         load.lines
             .until("past a kernel", |lines| lines.last().filter(|line| !idle || ends_a_kernel(line)).map(drop))?;
         let lock = held.go(Want::Locked)?;
-        // It comes to a launch, and waits there.
-        load.lines.until_at_launch()?;
+        // Its CPU side goes on up to its next launch, and waits there.
+        let at_launch_ns = load.lines.until_at_launch()?;
         let release = held.go(Want::Free)?;
         times.locks.push(lock.ms());
-        let running = load.lines.first_after(release.from_ns)?;
-        times.releases.push(ms_between(release.from_ns, running.at.mono_ns));
+        times.releases.push(ms_between(release.from_ns, load.running_since(at_launch_ns, release.from_ns)?));
     }
     Ok(times)
 }

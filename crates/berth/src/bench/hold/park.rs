@@ -50,13 +50,11 @@ fn turns(bench: &Bench<'_>, load: &super::subject::Load) -> anyhow::Result<(Vec<
     let mut held = bench.held(load);
     while holds.len() < TURNS && (holds.is_empty() || began.elapsed().as_secs_f64() < ENOUGH_S) {
         bench.interrupt.check()?;
-        load.lines.empty()?;
-        load.lines.until("running", |lines| lines.first().map(drop))?;
+        load.until_running()?;
         let hold = held.go(Want::Parked)?;
         let release = held.go(Want::Free)?;
         holds.push(hold.ms());
-        let running = load.lines.first_after(release.from_ns)?;
-        releases.push(ms_between(release.from_ns, running.at.mono_ns));
+        releases.push(ms_between(release.from_ns, load.running_since(hold.to_ns, release.from_ns)?));
     }
     Ok((holds, releases))
 }

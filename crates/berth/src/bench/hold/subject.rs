@@ -10,7 +10,7 @@ use berth_model::{ProcKey, TenantKey};
 
 use super::Bench;
 use super::lines::Lines;
-use super::on_hold::OnHold;
+use super::on_hold::{OnHold, ms_between};
 use crate::stage::{Launch, Tenant};
 
 const FOUND_WITHIN: Duration = Duration::from_secs(10);
@@ -20,6 +20,24 @@ pub struct Load {
     pub process: ProcKey,
     pub lines: Lines,
     pub subject: Subject,
+}
+
+impl Load {
+    /// Whatever it said before is forgotten, and it has said something since.
+    pub fn until_running(&self) -> anyhow::Result<()> {
+        self.lines.empty()?;
+        self.lines.until("running", |lines| lines.first().map(drop))
+    }
+
+    /// When it says it went on after the release. It must not have said anything within the hold.
+    pub fn running_since(&self, held_ns: u64, released_ns: u64) -> anyhow::Result<u64> {
+        let running = self.lines.first_after(held_ns)?;
+        if running.at.mono_ns < released_ns {
+            let late = ms_between(held_ns, running.at.mono_ns);
+            bail!("the tenant ran {late:.3} ms after its hold was confirmed: {:?}", running.event);
+        }
+        Ok(running.at.mono_ns)
+    }
 }
 
 impl Bench<'_> {
