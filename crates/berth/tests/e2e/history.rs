@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use berth_load::{Edge, Event, Line, Phase};
 use berth_model::TenantKey;
+use berth_model::settings::Mode;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Cgroup, Daemon, Host, Running, until};
+use crate::support::{Cgroup, Daemon, Engine, Host, Running, until};
 
 /// Computes for five seconds.
 const PRODUCT: [&str; 3] = ["load", "--size", "24000"];
@@ -118,6 +119,37 @@ fn the_same_program_is_known_when_it_is_run_again() {
     let duty = before["duty"].as_f64().unwrap();
     assert!(duty > 0.1 && duty <= 1.0, "{before}");
     second.kill();
+}
+
+#[test]
+fn a_container_is_known_by_its_image_and_command_whatever_its_name() {
+    let test = "a_container_is_known_by_its_image_and_command_whatever_its_name";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| {
+        (settings.docker.mode, settings.docker.socket) = (Mode::Required, engine.socket());
+    });
+    let first = engine.run(&host, "one", &[], &["hold"]);
+    daemon.row_where(&first.key(), |row| row.container_name == first.name && row.gpu_memory_bytes.is_some());
+    first.docker(&["kill"]).ok();
+    let told = until("the task on record", || history(&daemon, &[&engine.image]).into_iter().next());
+    let says = |key: &str| told[key].as_str().unwrap_or_default();
+    assert_eq!(
+        (says("what"), says("name"), says("command"), says("end")),
+        ("task", &*first.name, "/berth load hold", "exited")
+    );
+
+    let second = engine.run(&host, "two", &[], &["hold"]);
+    daemon.row_where(&second.key(), |row| row.container_name == second.name && row.task_id.is_some());
+    let before = explained(&daemon, &second.name)["before"].clone();
+    assert_eq!(
+        (&before["tasks"], &before["active_seconds"]),
+        (&1.into(), &0.0.into()),
+        "it only held memory: {before}"
+    );
+    let other = engine.run(&host, "three", &[], &["hold", "--alloc-bytes", "64MiB"]);
+    daemon.row_where(&other.key(), |row| row.container_name == other.name && row.task_id.is_some());
+    assert!(explained(&daemon, &other.name)["before"].is_null(), "with other arguments it may do anything else");
 }
 
 #[test]
