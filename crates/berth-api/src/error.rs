@@ -72,7 +72,10 @@ impl ApiError {
 fn status_of(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::NoSuchTenant { .. } => StatusCode::NOT_FOUND,
-        Refusal::NotYours { .. } | Refusal::DecidedByAnother { .. } | Refusal::AdminsOnly => StatusCode::FORBIDDEN,
+        Refusal::NotYours { .. }
+        | Refusal::DecidedByAnother { .. }
+        | Refusal::PolicyDecides { .. }
+        | Refusal::AdminsOnly => StatusCode::FORBIDDEN,
         Refusal::Ambiguous { .. } | Refusal::PausedByOthers { .. } => StatusCode::CONFLICT,
         Refusal::NotOffered { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,

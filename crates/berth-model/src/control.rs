@@ -177,6 +177,8 @@ pub enum Refusal {
     DecidedByAnother { name: String, uid: u32 },
     #[error("the policy is the host's: only root and the user of the daemon may change it")]
     AdminsOnly,
+    #[error("the policy decides about `{name}`: only root may take it out of its hands (hold.owners_exempt)")]
+    PolicyDecides { name: String },
     #[error("`{name}` cannot be held {}{}", manner(*means), listed("; what can be done to it here:", &words(offered)))]
     NotOffered { name: String, means: Option<Means>, offered: Vec<Means> },
     #[error("someone else has paused `{name}`: berth leaves it as it is until they let it go on")]
@@ -193,7 +195,10 @@ impl Refusal {
         match self {
             Refusal::NoSuchTenant { .. } => "no_such_tenant",
             Refusal::Ambiguous { .. } => "ambiguous_tenant",
-            Refusal::NotYours { .. } | Refusal::DecidedByAnother { .. } | Refusal::AdminsOnly => "forbidden",
+            Refusal::NotYours { .. }
+            | Refusal::DecidedByAnother { .. }
+            | Refusal::PolicyDecides { .. }
+            | Refusal::AdminsOnly => "forbidden",
             Refusal::NotOffered { .. } => "means_not_offered",
             Refusal::PausedByOthers { .. } => "paused_by_others",
             Refusal::Failed { .. } => "hold_failed",

@@ -112,11 +112,14 @@ pub struct Hold {
     /// left out anyway. The gate keeps whom it has stopped by a freeze, and needs no `freeze` here for that.
     pub means: BTreeSet<Means>,
     /// Tenants that policies never hold, by container name, cgroup path or user; `*` stands for anything, `?` for one
-    /// character. A container can also say so itself, by the label `berth.hold=never`.
+    /// character.
     pub never_names: Vec<Pattern>,
     /// Owners whose tenants policies never hold, by name as in `berth ps`, or by user id where no label names the owner; with
     /// the same wildcards.
     pub never_owners: Vec<Pattern>,
+    /// Owners may take tenants of their own out of the policy's hands: by the label `berth.hold=never`, or by releasing one. `false`
+    /// leaves that to root and the user of the daemon; owners still hold their own, and release what they hold.
+    pub owners_exempt: bool,
     /// Containers of one Compose project and owner that are on GPUs of their own, as the ranks of one job are, are held and
     /// released together. A label `berth.gang` goes before it.
     pub compose_gangs: bool,
@@ -127,7 +130,8 @@ pub struct Hold {
     /// How long a freeze may take before it is undone and counts as failed.
     pub freeze_within: Span,
     /// How long a Docker container is held by the freezer of its cgroup, which is fast and which the engine knows nothing of, before
-    /// the engine's own pause takes over: then `docker ps` shows it. A container with a health check is handed over at once.
+    /// the engine's own pause takes over: then `docker ps` shows it. A container whose health is checked is handed over sooner,
+    /// within a hundredth of the time between two checks.
     pub pause_after: Span,
     /// How long to wait for the driver to lock a process, which it does when the process's work is done.
     pub lock_within: Span,
@@ -254,6 +258,7 @@ impl Default for Hold {
             means: [Means::Freeze, Means::Lock, Means::Gate, Means::Park].into(),
             never_names: Vec::new(),
             never_owners: Vec::new(),
+            owners_exempt: true,
             compose_gangs: true,
             journal: "/run/berth/holds".into(),
             cgroup_root: "/sys/fs/cgroup".into(),

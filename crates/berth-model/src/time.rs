@@ -126,6 +126,7 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (secs, nanos) = (self.0.as_secs(), self.0.subsec_nanos());
         match (secs, nanos) {
+            (s, 0) if s % 3600 == 0 && s > 0 => write!(f, "{}h", s / 3600),
             (s, 0) if s % 60 == 0 && s > 0 => write!(f, "{}m", s / 60),
             (s, 0) => write!(f, "{s}s"),
             (s, n) if n % 1_000_000 == 0 => write!(f, "{}ms", s * 1000 + u64::from(n / 1_000_000)),
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn spans_read_as_people_write_them() {
-        for (text, millis) in [("500ms", 500), ("9s", 9_000), ("2m", 120_000), ("1m 30s", 90_000)] {
+        for (text, millis) in [("500ms", 500), ("9s", 9_000), ("2m", 120_000), ("1m 30s", 90_000), ("24h", 86_400_000)] {
             assert_eq!(text.parse::<Span>().map(|s| s.0.as_millis()), Ok(millis), "{text}");
         }
     }

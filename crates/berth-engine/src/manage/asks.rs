@@ -176,9 +176,22 @@ impl Manager {
     }
 
     fn release(&mut self, tenant: &TenantKey, caller: &Caller, at: Mono) -> Result<(), Refusal> {
+        if !caller.is_admin && !self.rules.hold.owners_exempt {
+            return self.undo_own(tenant, caller, at);
+        }
         let reason = format!("{} released it", name_of(caller));
         let wanted = self.keeper.want(tenant, Want::Free, By::Person { uid: caller.uid }, &reason, at);
         wanted.map_err(|refused| self.refusal(tenant, refused))
+    }
+
+    /// What the caller has decided is undone; what the policy has is not.
+    fn undo_own(&mut self, tenant: &TenantKey, caller: &Caller, at: Mono) -> Result<(), Refusal> {
+        let by = self.keeper.view(tenant, at).map(|view| view.by);
+        if by != Some(By::Person { uid: caller.uid }) {
+            return Err(Refusal::PolicyDecides { name: self.name(tenant) });
+        }
+        self.keeper.hand_back(tenant, at);
+        Ok(())
     }
 
     /// Those who are held or about to be; an error only if all of them are others'.

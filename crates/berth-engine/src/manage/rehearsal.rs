@@ -102,6 +102,9 @@ impl Rehearsal {
         }
         // The gate keeps nobody off before the next launch.
         let held_since = (means != Means::Gate).then_some(now);
+        if held_since.is_none() {
+            self.release(&tenant, reason.clone(), now);
+        }
         let would = Would { means, reason, since: now, held_since };
         if held_since.is_some() {
             self.changes.push(would.held(&tenant, now));
@@ -138,6 +141,7 @@ mod tests {
 
     use berth_model::GpuIndex;
     use berth_policy::Reason;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -217,5 +221,48 @@ mod tests {
         let mut by_person = view(Activity::Loading, Stand::ByPerson);
         rehearsal.pretend(&mut by_person, Mono(31));
         assert_eq!((by_person.tenants[0].stand, rehearsal.of(&key())), (Stand::ByPerson, None));
+    }
+
+    /// What a policy may decide and what a tenant may do, in any order.
+    #[derive(Debug, Clone, Copy)]
+    enum Next {
+        Decided(Action),
+        Seen(Option<(Activity, Stand)>),
+    }
+
+    fn next() -> impl Strategy<Value = Next> {
+        let activity = prop_oneof![
+            Just(Activity::Loading),
+            (0_u64..40).prop_map(|since| Activity::Computing { since: Mono(since) }),
+            (0_u64..40).prop_map(|since| Activity::Quiet { since: Mono(since) }),
+        ];
+        let stand = prop_oneof![5 => Just(Stand::Free), 1 => Just(Stand::ByPerson)];
+        prop_oneof![
+            prop_oneof![Just(Means::Gate), Just(Means::Freeze)].prop_map(|means| Next::Decided(Action::Hold(means))),
+            Just(Next::Decided(Action::Release)),
+            prop::option::weighted(0.9, (activity, stand)).prop_map(Next::Seen),
+        ]
+    }
+
+    proptest! {
+        /// Nothing is told twice, and nobody is released who was not held.
+        #[test]
+        fn what_is_told_is_a_story(story in prop::collection::vec(next(), 0..40)) {
+            let (mut rehearsal, mut held) = (Rehearsal::default(), None);
+            for (now, next) in (0..).zip(story) {
+                match next {
+                    Next::Decided(action) => rehearsal.take(decided(action), Mono(now)),
+                    Next::Seen(Some((activity, stand))) => rehearsal.pretend(&mut view(activity, stand), Mono(now)),
+                    Next::Seen(None) => rehearsal.pretend(&mut View::default(), Mono(now)),
+                }
+                for change in rehearsal.changes() {
+                    let now_held = if let Rehearsed::Held { means, .. } = change { Some(means) } else { None };
+                    prop_assert_ne!(now_held, held, "told twice");
+                    held = now_held;
+                }
+                let is_held = rehearsal.of(&key()).and_then(|would| would.held_since.map(|_| would.means));
+                prop_assert_eq!(is_held, held, "what is told is what would be");
+            }
+        }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn terms(who: Named<'_>, offered: BTreeSet<Means>, settings: &Hold) -
 fn exempt(who: Named<'_>, settings: &Hold) -> Option<String> {
     let is_listed = |patterns: &[Pattern], name: &str| patterns.iter().find(|pattern| pattern.matches(name)).cloned();
     let says_never = who.labels.and_then(|labels| labels.get(HOLD)).is_some_and(|value| value == "never");
-    if says_never {
+    if says_never && settings.owners_exempt {
         return Some(format!("its label says `{HOLD}=never`"));
     }
     if let Some(pattern) = is_listed(&settings.never_names, who.name) {
@@ -149,6 +149,12 @@ mod tests {
         let terms = labelled(&[("berth.hold", "never")]);
         assert_eq!((terms.means.len(), terms.exempt.as_deref()), (0, Some("its label says `berth.hold=never`")));
         assert_eq!(labelled(&[("berth.hold", "perhaps")]).exempt, None);
+        let strict = Hold { owners_exempt: false, ..Hold::default() };
+        assert_eq!(
+            under(&strict, "job", &[], &[("berth.hold", "never")]).exempt,
+            None,
+            "where that is not theirs to say"
+        );
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
         None if told.policy == PolicyName::Off => {
             "free: the policy is off, so nobody but persons hold anybody".to_owned()
         }
+        None if told.means.is_empty() => "free: there is nothing by which it could be held here".to_owned(),
         None => match told.computing_there.as_slice() {
             [] => "free: nobody else computes where it is".to_owned(),
             others => format!("free, beside {}", quoted(others)),
@@ -128,7 +129,10 @@ pub fn release_done(standing: &Standing, to_policy: bool) -> String {
     match (hold, to_policy) {
         (None, true) => format!("{name} is left to the policy"),
         (Some(hold), true) => format!("{name} is left to the policy, which decides: {}", hold.reason),
-        (_, false) if *is_settled => format!("{name} is released: policies leave it alone until its task ends"),
+        (Some(hold), false) if hold.stage == HoldStage::Exempt => {
+            format!("{name} is released: policies leave it alone until its task ends")
+        }
+        (_, false) if *is_settled => format!("{name} is released: the policy decides about it"),
         (_, false) => format!("{name} is about to be released: `berth explain {name}` tells when"),
     }
 }
@@ -262,6 +266,8 @@ mod tests {
         assert_eq!(sentence(&told, at(0)), "free, beside `train-7`");
         told.computing_there.clear();
         assert_eq!(sentence(&told, at(0)), "free: nobody else computes where it is");
+        told.means.clear();
+        assert_eq!(sentence(&told, at(0)), "free: there is nothing by which it could be held here");
         told.policy = PolicyName::Off;
         assert!(sentence(&told, at(0)).contains("the policy is off"));
         told.is_paused_by_others = true;

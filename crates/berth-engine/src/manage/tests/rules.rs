@@ -1,6 +1,6 @@
 //! What the settings and labels say, and what comes of it: means, exemptions, gangs, dry runs.
 
-use berth_model::control::{Answer, What};
+use berth_model::control::{Answer, Refusal, What};
 use berth_model::settings::Hold;
 use berth_model::snapshot::{HoldCounters, HoldStage};
 
@@ -133,6 +133,21 @@ fn going_over_to_a_dry_run_releases_what_was_held_and_only_admins_may() {
     let again = What::SetPolicy { policy: PolicyName::Fifo, dry_run: None };
     let Ok(Answer::Policy(view)) = host.asks(root(), again) else { panic!("not set") };
     assert!(view.dry_run, "it stays one until somebody says otherwise");
+}
+
+#[test]
+fn where_owners_may_not_exempt_they_release_what_they_hold_and_not_what_the_policy_does() {
+    let mut host = Host::contended(fifo(Hold { owners_exempt: false, ..Hold::default() }));
+    let owner = || berth_model::control::Caller { uid: 2, user: None, is_admin: false };
+    let (hold, release) =
+        (What::Hold { tenant: "t2".into(), means: None, reason: None }, What::Release { tenant: "t2".into() });
+    assert_eq!(host.asks(owner(), release.clone()).unwrap_err(), Refusal::PolicyDecides { name: "/t2".into() });
+    host.asks(owner(), hold).unwrap();
+    assert_eq!(host.stage(2), Some(HoldStage::Held));
+    host.asks(owner(), release.clone()).unwrap();
+    assert_eq!(host.stage(2), Some(HoldStage::Gated), "the policy decides again");
+    host.asks(root(), release).unwrap();
+    assert_eq!(host.stage(2), Some(HoldStage::Exempt), "root may");
 }
 
 #[test]
