@@ -92,25 +92,30 @@ pub struct Copy {
     pub latency_us: f64,
 }
 
-/// The life of a context: alone, ready after `create_open_ms + create_serial_ms + create_blocking_ms + create_finish_ms`.
+/// The life of a context: alone, ready after
+/// `wake_ms + create_open_ms + create_serial_ms + create_blocking_ms + create_finish_ms`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
     /// Device memory a context holds by itself, from being listed until its end.
     pub memory_mib: u64,
-    /// From the first call until NVML lists the process.
+    /// From the first call to a GPU on which nobody has a context until it is running.
+    pub wake_ms: f64,
+    /// From there, or from the first call, until NVML lists the process.
     pub create_open_ms: f64,
-    /// One process at a time: the driver's lock is held, kernels of others run on.
+    /// The driver works on all contexts that come or go by turns; in this part of it kernels run on.
     pub create_serial_ms: f64,
-    /// One process at a time, and no kernel runs meanwhile.
+    /// By turns as well, and no kernel runs meanwhile.
     pub create_blocking_ms: f64,
     /// The rest until the context is ready.
     pub create_finish_ms: f64,
-    /// As at creation: the driver's lock is held.
+    /// As at creation: by turns.
     pub teardown_serial_ms: f64,
     /// As at creation: no kernel runs meanwhile.
     pub teardown_blocking_ms: f64,
-    /// Spread of the parts of creation that are not under the lock, either way, drawn from the seed.
+    /// How many turns of the driver a process that computes takes up, a context being one. Without meaning under MPS.
+    pub compute_weight: f64,
+    /// Spread of each part but the waking, either way, drawn from the seed.
     pub jitter_pct: f64,
 }
 

@@ -16,9 +16,9 @@ pub(super) const DEFAULT_STREAM: u64 = 0;
 pub(super) enum Phase {
     /// Before NVML lists it.
     Opening(Ticket),
-    /// Waiting for the driver's lock, or holding it.
+    /// The driver works on it, by turns with others.
     Creating(Ticket),
-    /// After the lock, not ready yet.
+    /// After that, not ready yet.
     Finishing(Ticket),
     Ready,
     /// To be torn down when its work is done; takes no more calls.

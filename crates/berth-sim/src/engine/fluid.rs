@@ -8,13 +8,14 @@ use super::time::nanos;
 /// Less than this many nanoseconds of work is rounding, not work.
 const ROUNDING_NS: f64 = 1e-3;
 
-/// One kernel or one copy under way.
+/// One kernel, one copy, or one context coming or going.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) pid: u32,
     pub(super) context: u64,
     pub(super) stream: u64,
-    /// Part of the resource the job can use, (0, 1].
+    /// Part of the resource the job can use, (0, 1]. Of a context that comes or goes: part of the driver's time on it in which
+    /// no kernel runs, [0, 1].
     pub(super) demand: f64,
     /// Part of its time in which the job uses device memory, [0, 1]; NVML's memory utilisation.
     pub(super) memory_part: f64,

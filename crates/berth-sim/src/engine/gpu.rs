@@ -1,6 +1,6 @@
-//! One simulated GPU: its memory account, SMs, copy engines, the driver's lock, and what NVML's meter sees.
+//! One simulated GPU: its memory account, SMs, copy engines, the driver at work on contexts, and what NVML's meter sees.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use berth_proto::sim::Device;
 
@@ -21,6 +21,8 @@ pub(super) enum Lane {
     Compute,
     CopyIn,
     CopyOut,
+    /// The driver, making and ending contexts.
+    Driver,
 }
 
 #[derive(Debug)]
@@ -30,34 +32,16 @@ pub(super) struct Gpu {
     compute: Fluid,
     copy_in: Fluid,
     copy_out: Fluid,
-    /// A context is being made or torn down in the way that stops the SMs.
-    pub(super) blocked: bool,
-    pub(super) driver: DriverLock,
+    driver: Fluid,
     pub(super) meter: Meter,
     pub(super) lost: bool,
+    /// From when on the driver has it running; without meaning while nobody has a context.
+    pub(super) awake_at: u64,
     sharing: Sharing,
     slice_efficiency: f64,
+    compute_weight: f64,
     copy_in_capacity: f64,
     copy_out_capacity: f64,
-}
-
-/// Parts of making and ending contexts that the driver does for one process at a time, first come first served.
-#[derive(Debug, Default)]
-pub(super) struct DriverLock {
-    pub(super) holder: Option<Section>,
-    pub(super) waiting: VecDeque<Section>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Section {
-    pub(super) context: u64,
-    pub(super) kind: SectionKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SectionKind {
-    Create,
-    Teardown,
 }
 
 impl Gpu {
@@ -70,12 +54,13 @@ impl Gpu {
             compute: Fluid::default(),
             copy_in: Fluid::default(),
             copy_out: Fluid::default(),
-            blocked: false,
-            driver: DriverLock::default(),
+            driver: Fluid::default(),
             meter: Meter::new(from_ms(profile.nvml.utilisation_window_ms as f64)),
             lost: false,
+            awake_at: 0,
             sharing,
             slice_efficiency: compute.slice_us / (compute.slice_us + compute.switch_us),
+            compute_weight: if sharing == Sharing::Mps { 0.0 } else { profile.context.compute_weight },
             copy_in_capacity: copy.h2d_engine_gbps / copy.h2d_process_gbps,
             copy_out_capacity: copy.d2h_engine_gbps / copy.d2h_process_gbps,
         }
@@ -96,7 +81,7 @@ impl Gpu {
     }
 
     pub(super) fn next_end(&self) -> Option<u64> {
-        [&self.compute, &self.copy_in, &self.copy_out].into_iter().filter_map(Fluid::next_end).min()
+        [&self.compute, &self.copy_in, &self.copy_out, &self.driver].into_iter().filter_map(Fluid::next_end).min()
     }
 
     pub(super) fn submit(&mut self, now: u64, lane: Lane, job: Job) {
@@ -107,7 +92,7 @@ impl Gpu {
     /// Everything that has ended by `now`.
     pub(super) fn take_ended(&mut self, now: u64) -> Vec<(Lane, Job)> {
         let mut all = Vec::new();
-        for lane in [Lane::Compute, Lane::CopyIn, Lane::CopyOut] {
+        for lane in [Lane::Compute, Lane::CopyIn, Lane::CopyOut, Lane::Driver] {
             if self.lane(lane).next_end().is_some_and(|end| end <= now) {
                 all.extend(self.lane(lane).take_ended(now).into_iter().map(|job| (lane, job)));
                 self.share(now, lane);
@@ -124,14 +109,20 @@ impl Gpu {
         }
     }
 
-    pub(super) fn set_blocked(&mut self, now: u64, blocked: bool) {
-        self.blocked = blocked;
-        self.share(now, Lane::Compute);
+    /// The driver leaves off what it does to a context.
+    pub(super) fn drop_section(&mut self, now: u64, context: u64) {
+        self.driver.remove(now, |job| job.context == context);
+        self.share(now, Lane::Driver);
     }
 
     /// Σ rate · demand of the kernels: the part of the SMs at work.
     pub(super) fn compute_load(&self) -> f64 {
-        self.compute.jobs().iter().map(|job| job.rate * job.demand).sum()
+        at_work(&self.compute)
+    }
+
+    /// Part of the time in which the driver keeps kernels from running, whether there are any or not.
+    pub(super) fn blocked(&self) -> f64 {
+        at_work(&self.driver)
     }
 
     fn lane(&mut self, lane: Lane) -> &mut Fluid {
@@ -139,47 +130,59 @@ impl Gpu {
             Lane::Compute => &mut self.compute,
             Lane::CopyIn => &mut self.copy_in,
             Lane::CopyOut => &mut self.copy_out,
+            Lane::Driver => &mut self.driver,
         }
     }
 
     /// Gives the jobs of a lane their rates after one came or went.
     fn share(&mut self, now: u64, lane: Lane) {
-        let rates = match lane {
-            Lane::Compute if self.blocked => vec![0.0; self.compute.jobs().len()],
-            Lane::Compute if self.sharing == Sharing::Mps => shares::together(self.compute.jobs()),
-            Lane::Compute => shares::sliced(self.compute.jobs(), self.slice_efficiency),
-            Lane::CopyIn => shares::copies(self.copy_in.jobs(), self.copy_in_capacity),
-            Lane::CopyOut => shares::copies(self.copy_out.jobs(), self.copy_out_capacity),
-        };
-        self.lane(lane).set_rates(now, &rates);
-        if lane == Lane::Compute {
-            let activity = self.activity();
-            self.meter.set(now, activity);
+        match lane {
+            Lane::Compute | Lane::Driver => self.share_sms(now),
+            Lane::CopyIn => self.copy_in.set_rates(now, &shares::copies(self.copy_in.jobs(), self.copy_in_capacity)),
+            Lane::CopyOut => {
+                self.copy_out.set_rates(now, &shares::copies(self.copy_out.jobs(), self.copy_out_capacity));
+            }
         }
+    }
+
+    /// Kernels hold up the driver's work on contexts, and that work holds up kernels.
+    fn share_sms(&mut self, now: u64) {
+        let kernels = self.compute.jobs();
+        let sections = shares::sections(self.driver.jobs(), self.compute_weight * shares::processes(kernels) as f64);
+        let mut rates = match self.sharing {
+            Sharing::Mps => shares::together(kernels),
+            Sharing::TimeSliced => shares::sliced(kernels, self.slice_efficiency),
+        };
+        self.driver.set_rates(now, &sections);
+        let left = 1.0 - self.blocked();
+        rates.iter_mut().for_each(|rate| *rate *= left);
+        self.compute.set_rates(now, &rates);
+        let activity = self.activity();
+        self.meter.set(now, activity);
     }
 
     /// Under time slicing each of m processes counts as running 1/m of the time, switching included; use under MPS is
     /// not told apart by process.
     fn activity(&self) -> Activity {
-        if self.blocked || self.compute.jobs().is_empty() {
+        let jobs = self.compute.jobs();
+        if jobs.is_empty() {
             return Activity::default();
         }
-        let jobs = self.compute.jobs();
+        let gpu = 1.0 - self.blocked();
         let mut processes: BTreeMap<u32, f64> = jobs.iter().map(|job| (job.pid, 0.0)).collect();
-        let turn = 1.0 / processes.len() as f64;
+        let turn = gpu / processes.len() as f64;
         processes.values_mut().for_each(|part| *part = turn);
         if self.sharing == Sharing::Mps {
             processes.clear();
         }
         let memory: f64 = jobs.iter().map(|job| job.rate * job.demand * job.memory_part).sum();
-        Activity { gpu: 1.0, memory, processes }
+        Activity { gpu, memory, processes }
     }
 }
 
-impl DriverLock {
-    pub(super) fn forget_waiting(&mut self, context: u64) {
-        self.waiting.retain(|section| section.context != context);
-    }
+/// Σ rate · demand.
+fn at_work(lane: &Fluid) -> f64 {
+    lane.jobs().iter().map(|job| job.rate * job.demand).sum()
 }
 
 fn device(profile: &Profile, rng: &mut Rng) -> Device {

@@ -1,23 +1,28 @@
-//! Making and ending contexts: parts that run side by side, parts under the driver's lock, parts that stop the SMs.
+//! Making and ending contexts: parts that run side by side, and parts the driver does by turns.
 //!
 //! ```text
-//! call ──open──▶ listed, memory charged ──▶ [driver lock: serial ──▶ blocking] ──finish──▶ ready
-//! destroy or exit ──▶ [driver lock: serial ──▶ blocking] ──▶ memory released, unlisted
+//! call ──(wake)──open──▶ listed, memory charged ──▶ [driver: serial + blocking] ──finish──▶ ready
+//! destroy or exit ──▶ [driver: serial + blocking] ──▶ memory released, unlisted
 //! ```
+//!
+//! In the brackets the driver works on one context at a time, but in pieces so small that all in its hands advance together.
+//! Here that is a lane of its own ([`Lane::Driver`]), shared equally: the limit of small pieces, and no events for them.
 
 use berth_proto::sim::{Reply, cu};
 
-use super::context::{Context, Phase, Then};
-use super::gpu::{MIB, Section, SectionKind};
+use super::context::{Context, DEFAULT_STREAM, Phase, Then};
+use super::fluid::Job;
+use super::gpu::{Lane, MIB};
 use super::{Answer, Engine, Sharing, Ticket, Timer, from_ms};
 
 impl Engine {
     pub(super) fn create_context(&mut self, pid: u32, ticket: Ticket, device: u32) -> Answer {
         let gpu = self.present_gpu(device)?;
         let context = self.fresh_id();
+        let awake_at = self.wake(gpu);
         self.contexts.insert(context, Context::new(pid, gpu, ticket));
-        let open_ms = self.spread_ms(self.profile.context.create_open_ms);
-        self.after_ns(open_ms, Timer::Listed { context });
+        let open_ns = self.spread_ns(self.profile.context.create_open_ms);
+        self.at(awake_at.saturating_add(open_ns), Timer::Listed { context });
         Ok(None)
     }
 
@@ -35,7 +40,12 @@ impl Engine {
         let (pid, gpu) = (context.pid, context.gpu);
         if self.set_charge(id, self.own_memory()) {
             self.set_phase(id, Phase::Creating(ticket));
-            self.enter_driver(gpu, Section { context: id, kind: SectionKind::Create });
+            let (context, mps) = (&self.profile.context, &self.profile.mps);
+            let parts = match self.sharing {
+                Sharing::TimeSliced => (context.create_serial_ms, context.create_blocking_ms),
+                Sharing::Mps => (mps.create_serial_ms, mps.create_blocking_ms),
+            };
+            self.enter_driver(id, pid, gpu, parts);
         } else {
             self.contexts.remove(&id);
             self.complete(pid, ticket, Reply::Error(cu::OUT_OF_MEMORY));
@@ -43,32 +53,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn serial_done(&mut self, id: u64) {
-        let Some((gpu, section)) = self.held_section(id) else { return };
-        let (_, blocking_ms) = self.section_ms(section.kind);
-        if blocking_ms > 0.0 {
-            self.gpus[gpu].set_blocked(self.now, true);
-            self.after_ns(from_ms(blocking_ms), Timer::BlockingDone { context: id });
-        } else {
-            self.section_done(id);
-        }
-    }
-
-    /// The context's turn with the driver is over; the next one's begins.
+    /// The driver is done with the context for now.
     pub(super) fn section_done(&mut self, id: u64) {
-        let Some((gpu, section)) = self.held_section(id) else { return };
-        self.gpus[gpu].driver.holder = None;
-        self.gpus[gpu].set_blocked(self.now, false);
-        match (section.kind, self.contexts.get(&id).map(|context| context.phase)) {
-            (SectionKind::Create, Some(Phase::Creating(ticket))) => {
+        match self.contexts.get(&id).map(|context| context.phase) {
+            Some(Phase::Creating(ticket)) => {
                 self.set_phase(id, Phase::Finishing(ticket));
-                let finish_ns = self.spread_ms(self.profile.context.create_finish_ms);
+                let finish_ns = self.spread_ns(self.profile.context.create_finish_ms);
                 self.after_ns(finish_ns, Timer::Ready { context: id });
             }
-            (SectionKind::Create, _) => self.begin_teardown(id, None),
-            (SectionKind::Teardown, _) => self.remove_context(id),
+            Some(Phase::Dying(_)) => self.remove_context(id),
+            Some(Phase::Opening(_) | Phase::Finishing(_) | Phase::Ready | Phase::Closing) | None => {}
         }
-        self.grant_driver(gpu);
     }
 
     pub(super) fn context_ready(&mut self, id: u64) {
@@ -84,12 +79,17 @@ impl Engine {
     pub(super) fn begin_teardown(&mut self, id: u64, ticket: Option<Ticket>) {
         self.set_phase(id, Phase::Dying(ticket));
         let Some(context) = self.contexts.get(&id) else { return };
-        let gpu = context.gpu;
+        let (pid, gpu) = (context.pid, context.gpu);
         if context.charged == 0 || self.gpus[gpu].lost {
             self.remove_context(id);
-        } else {
-            self.enter_driver(gpu, Section { context: id, kind: SectionKind::Teardown });
+            return;
         }
+        let (context, mps) = (&self.profile.context, &self.profile.mps);
+        let parts = match self.sharing {
+            Sharing::TimeSliced => (context.teardown_serial_ms, context.teardown_blocking_ms),
+            Sharing::Mps => (mps.teardown_serial_ms, mps.teardown_blocking_ms),
+        };
+        self.enter_driver(id, pid, gpu, parts);
     }
 
     /// The context's process is gone.
@@ -99,12 +99,10 @@ impl Engine {
         context.break_with(cu::UNKNOWN);
         let gpu = &mut self.gpus[context.gpu];
         gpu.drop_jobs(self.now, id);
-        let holds_driver = gpu.driver.holder.is_some_and(|section| section.context == id);
         match context.phase {
             Phase::Dying(_) => context.phase = Phase::Dying(None),
-            Phase::Creating(_) if holds_driver => context.phase = Phase::Dying(None),
             Phase::Creating(_) => {
-                gpu.driver.forget_waiting(id);
+                gpu.drop_section(self.now, id);
                 self.begin_teardown(id, None);
             }
             Phase::Opening(_) | Phase::Finishing(_) | Phase::Ready | Phase::Closing => self.begin_teardown(id, None),
@@ -115,6 +113,7 @@ impl Engine {
         self.set_charge(id, 0);
         let Some(context) = self.contexts.remove(&id) else { return };
         let (pid, gpu) = (context.pid, context.gpu);
+        self.gpus[gpu].drop_section(self.now, id);
         if !self.contexts.values().any(|other| other.pid == pid && other.gpu == gpu) {
             self.gpus[gpu].meter.forget(pid);
         }
@@ -129,37 +128,21 @@ impl Engine {
         self.profile.context.memory_mib * MIB
     }
 
-    fn enter_driver(&mut self, gpu: usize, section: Section) {
-        self.gpus[gpu].driver.waiting.push_back(section);
-        self.grant_driver(gpu);
-    }
-
-    fn grant_driver(&mut self, gpu: usize) {
-        let driver = &mut self.gpus[gpu].driver;
-        if driver.holder.is_some() {
-            return;
+    /// When the GPU is there to be opened: a driver lets a GPU sleep that nobody has a context on.
+    fn wake(&mut self, gpu: usize) -> u64 {
+        if !self.contexts.values().any(|context| context.gpu == gpu) {
+            self.gpus[gpu].awake_at = self.now.saturating_add(from_ms(self.profile.context.wake_ms));
         }
-        let Some(section) = driver.waiting.pop_front() else { return };
-        driver.holder = Some(section);
-        let (serial_ms, _) = self.section_ms(section.kind);
-        self.after_ns(from_ms(serial_ms), Timer::SerialDone { context: section.context });
+        self.gpus[gpu].awake_at.max(self.now)
     }
 
-    /// The parts of a turn with the driver: kernels run on, kernels stand still.
-    fn section_ms(&self, kind: SectionKind) -> (f64, f64) {
-        let (context, mps) = (&self.profile.context, &self.profile.mps);
-        match (self.sharing, kind) {
-            (Sharing::TimeSliced, SectionKind::Create) => (context.create_serial_ms, context.create_blocking_ms),
-            (Sharing::TimeSliced, SectionKind::Teardown) => (context.teardown_serial_ms, context.teardown_blocking_ms),
-            (Sharing::Mps, SectionKind::Create) => (mps.create_serial_ms, mps.create_blocking_ms),
-            (Sharing::Mps, SectionKind::Teardown) => (mps.teardown_serial_ms, mps.teardown_blocking_ms),
-        }
-    }
-
-    fn held_section(&self, id: u64) -> Option<(usize, Section)> {
-        let gpu = self.contexts.get(&id)?.gpu;
-        let section = self.gpus[gpu].driver.holder.filter(|section| section.context == id)?;
-        Some((gpu, section))
+    /// Puts a context into the driver's hands, for a part during which kernels run and one during which they do not.
+    fn enter_driver(&mut self, context: u64, pid: u32, gpu: usize, (serial_ms, blocking_ms): (f64, f64)) {
+        let ms = serial_ms + blocking_ms;
+        let demand = if ms > 0.0 { blocking_ms / ms } else { 0.0 };
+        let remaining_ns = self.spread_ns(ms) as f64;
+        let job = Job { pid, context, stream: DEFAULT_STREAM, demand, memory_part: 0.0, remaining_ns, rate: 0.0 };
+        self.gpus[gpu].submit(self.now, Lane::Driver, job);
     }
 
     fn set_phase(&mut self, id: u64, phase: Phase) {
@@ -168,7 +151,7 @@ impl Engine {
         }
     }
 
-    fn spread_ms(&mut self, ms: f64) -> u64 {
+    fn spread_ns(&mut self, ms: f64) -> u64 {
         from_ms(self.rng.spread(ms, self.profile.context.jitter_pct))
     }
 }

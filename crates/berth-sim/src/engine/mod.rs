@@ -8,7 +8,7 @@
 //! | `api` | tickets, outcomes, the NVML view |
 //! | `fluid`, `shares` | how work progresses and who gets how much |
 //! | `gpu`, `context`, `process` | the state of each |
-//! | `lifecycle` | making and ending contexts, the driver's lock |
+//! | `lifecycle` | making and ending contexts |
 //! | `memory`, `work` | allocations; launches, copies, streams, events |
 //! | `checkpoint` | the driver's process lock and checkpoint |
 //! | `strike` | faults taking effect |
@@ -71,8 +71,6 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy)]
 enum Timer {
     Listed { context: u64 },
-    SerialDone { context: u64 },
-    BlockingDone { context: u64 },
     Ready { context: u64 },
     LockExpires { pid: u32, operation: u64 },
     OperationDone { pid: u32, operation: u64 },
@@ -220,7 +218,12 @@ impl Engine {
             if self.gpus[gpu].next_end().is_some_and(|end| end <= self.now) {
                 let ended = self.gpus[gpu].take_ended(self.now);
                 for (lane, job) in ended {
-                    self.complete_op(job.context, job.stream, lane == Lane::Compute);
+                    match lane {
+                        Lane::Driver => self.section_done(job.context),
+                        Lane::Compute | Lane::CopyIn | Lane::CopyOut => {
+                            self.complete_op(job.context, job.stream, lane == Lane::Compute);
+                        }
+                    }
                 }
                 return;
             }
@@ -235,8 +238,6 @@ impl Engine {
     fn fire(&mut self, timer: Timer) {
         match timer {
             Timer::Listed { context } => self.context_listed(context),
-            Timer::SerialDone { context } => self.serial_done(context),
-            Timer::BlockingDone { context } => self.section_done(context),
             Timer::Ready { context } => self.context_ready(context),
             Timer::LockExpires { pid, operation } => self.lock_expires(pid, operation),
             Timer::OperationDone { pid, operation } => self.operation_done(pid, operation),

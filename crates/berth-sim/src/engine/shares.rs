@@ -4,11 +4,13 @@
 //! to switching. Within a process (and between all of them under MPS) kernels run side by side: in order of arrival each
 //! takes the SMs its blocks can fill out of what the earlier ones leave, as the hardware's block scheduler does.
 //!
+//! Driver. Contexts that come or go are worked on by turns, so all advance together; a process that computes takes turns too.
+//!
 //! Copy engine. A process is bound by its own pageable rate, all together by the engine's; the engine is shared equally.
 //!
 //! Properties, held by tests: Σ rate · demand ≤ 1; nobody starves; a job alone has rate 1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fluid::Job;
 
@@ -23,6 +25,16 @@ pub(super) fn sliced(jobs: &[Job], efficiency: f64) -> Vec<f64> {
 pub(super) fn together(jobs: &[Job]) -> Vec<f64> {
     let mut left = 1.0;
     jobs.iter().map(|job| grant(&mut left, job)).collect()
+}
+
+/// Speed of the driver's work on each context that comes or goes; `others` take as many turns as that many contexts.
+pub(super) fn sections(jobs: &[Job], others: f64) -> Vec<f64> {
+    vec![1.0 / (jobs.len() as f64 + others); jobs.len()]
+}
+
+/// How many processes the jobs are of.
+pub(super) fn processes(jobs: &[Job]) -> usize {
+    jobs.iter().map(|job| job.pid).collect::<BTreeSet<u32>>().len()
 }
 
 /// Rates of copies; `capacity` is the engine's rate over one process's.
@@ -75,6 +87,20 @@ mod tests {
         assert_eq!(copies(&[kernel(1, 1.0), kernel(2, 1.0)], 4.0), [1.0, 1.0]);
         assert_eq!(copies(&[kernel(1, 1.0), kernel(2, 1.0)], 1.0), [0.5, 0.5]);
         assert_eq!(copies(&[kernel(1, 1.0), kernel(1, 1.0)], 4.0), [0.5, 0.5]);
+    }
+
+    #[test]
+    fn contexts_in_the_drivers_hands_advance_together_and_slower_beside_processes_that_compute() {
+        let section = || kernel(1, 0.1);
+        assert_eq!(sections(&[section()], 0.0), [1.0], "alone");
+        assert_eq!(sections(&[section(), section()], 0.0), [0.5, 0.5]);
+        assert_eq!(sections(&[section(), section()], 2.0), [0.25, 0.25]);
+        assert!(sections(&[], 0.0).is_empty());
+    }
+
+    #[test]
+    fn processes_are_counted_once() {
+        assert_eq!(processes(&[kernel(1, 1.0), kernel(2, 0.1), kernel(1, 0.1)]), 2);
     }
 
     proptest! {

@@ -6,7 +6,6 @@ use crate::fault::{Fault, NoSuchTarget};
 
 use super::Engine;
 use super::context::Phase;
-use super::gpu::DriverLock;
 
 impl Engine {
     /// Whether there is something for the fault to strike. A process is there from its first call to its end.
@@ -41,8 +40,6 @@ impl Engine {
     fn lose_gpu(&mut self, index: usize) {
         let Some(gpu) = self.gpus.get_mut(index) else { return };
         gpu.lost = true;
-        gpu.driver = DriverLock::default();
-        gpu.set_blocked(self.now, false);
         let contexts: Vec<u64> =
             self.contexts.iter().filter(|(_, context)| context.gpu == index).map(|(id, _)| *id).collect();
         for id in contexts {

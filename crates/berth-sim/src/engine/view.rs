@@ -17,6 +17,11 @@ impl Engine {
         self.gpus.get(gpu as usize).map_or(0.0, Gpu::compute_load)
     }
 
+    /// Part of the time in which making and ending contexts keeps kernels of one GPU from running, [0, 1].
+    pub fn compute_blocked(&self, gpu: u32) -> f64 {
+        self.gpus.get(gpu as usize).map_or(0.0, Gpu::blocked)
+    }
+
     fn gpu_view(&self, index: usize, gpu: &Gpu) -> GpuView {
         let mut used: BTreeMap<u32, u64> = BTreeMap::new();
         for context in self.contexts.values().filter(|context| context.gpu == index && context.charged > 0) {

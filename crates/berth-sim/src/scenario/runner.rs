@@ -106,6 +106,7 @@ impl<'a> Runner<'a> {
     fn moment(&self) -> Moment {
         Moment {
             load: self.engine.compute_load(0),
+            blocked: self.engine.compute_blocked(0),
             has_kernel: self.processes.iter().any(Process::has_kernel),
             has_waiting: !self.turn.waiting.is_empty() || self.processes.iter().any(Process::stands_before_kernel),
         }

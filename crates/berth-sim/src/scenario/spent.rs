@@ -24,6 +24,8 @@ pub struct Spent {
 pub(super) struct Moment {
     /// Part of the SMs at work.
     pub(super) load: f64,
+    /// Part of the time in which contexts that come or go keep kernels from running.
+    pub(super) blocked: f64,
     /// Somebody's kernel has been submitted and is not over.
     pub(super) has_kernel: bool,
     /// Somebody stands still before a kernel.
@@ -33,13 +35,12 @@ pub(super) struct Moment {
 impl Spent {
     pub(super) fn count(&mut self, ns: u64, moment: Moment) {
         let ns = ns as f64;
-        if moment.load > 0.0 {
+        if moment.load > 0.0 || moment.has_kernel {
             self.close_gap();
             self.computing_ns += moment.load * ns;
-            self.switching_ns += (1.0 - moment.load) * ns;
-        } else if moment.has_kernel {
-            self.close_gap();
-            self.blocked_ns += ns;
+            self.blocked_ns += moment.blocked * ns;
+            // The parts are rounded; what is left of nothing is nothing.
+            self.switching_ns += (1.0 - moment.load - moment.blocked).max(0.0) * ns;
         } else if self.computing_ns == 0.0 {
             self.start_ns += ns;
         } else if moment.has_waiting {

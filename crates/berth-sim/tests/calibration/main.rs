@@ -3,6 +3,7 @@
 
 mod a100;
 mod h200;
+mod h200_contexts;
 mod rtx3090;
 
 use berth_sim::scenario::{Order, Report, Scenario};

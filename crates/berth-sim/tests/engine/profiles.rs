@@ -48,7 +48,7 @@ fn impossible_values_are_refused_by_key() {
         ("gflops = 5000.0", "gflops = 0.0", "compute.gflops"),
         ("gflops = 5000.0", "gflops = nan", "compute.gflops"),
         ("switch_us = 240.0", "switch_us = -1.0", "compute.switch_us"),
-        ("jitter_pct = 5.0", "jitter_pct = 101.0", "context.jitter_pct"),
+        ("jitter_pct = 3.0", "jitter_pct = 101.0", "context.jitter_pct"),
         ("memory_mib = 143771", "memory_mib = 522", "gpu.memory_mib"),
         ("memory_mib = 143771", "memory_mib = 9000000000000000000", "gpu.memory_mib"),
     ] {
