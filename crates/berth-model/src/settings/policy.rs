@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::read::percent;
+use super::read::{count, percent};
 use crate::quantity::Percent;
 use crate::time::Span;
 
@@ -33,6 +33,7 @@ pub struct FifoSettings {
     pub light_use: Percent,
     /// How many tenants make their contexts on a GPU at once; the others wait before theirs. The driver makes no more of them
     /// in a second if more ask, but then all are ready as late as the last one.
+    #[serde(deserialize_with = "count")]
     pub contexts_at_once: u32,
     /// A tenant that has not computed for this long may be parked to make room for another.
     pub park_idle: Span,

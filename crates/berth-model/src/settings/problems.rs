@@ -90,7 +90,11 @@ impl Settings {
         let what = "what may be done to tenants (`hold.policy = \"off\"` holds nobody)";
         let nothing = self.hold.means.is_empty().then_some(InvalidSettings::Empty { key: "hold.means", what });
         let ordered = out_of_order(&each[..2]).chain(out_of_order(&each[2..4])).chain(out_of_order(&each[5..]));
-        nothing.into_iter().chain(too_short(&each)).chain(ordered).collect()
+        let none = (fifo.contexts_at_once == 0).then(|| {
+            let (value, least) = ("0".to_owned(), "1".to_owned());
+            InvalidSettings::TooSmall { key: "fifo.contexts_at_once", value, least }
+        });
+        nothing.into_iter().chain(too_short(&each)).chain(none).chain(ordered).collect()
     }
 
     fn wrong_rows(&self) -> Option<InvalidSettings> {
@@ -177,6 +181,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.hold.means.clear();
         settings.fifo.quantum = Span::from_millis(0);
+        settings.fifo.contexts_at_once = 0;
         settings.fifo.last_resort = Span::from_millis(1_000);
         settings.paper.turn = Span::from_millis(700_000);
         let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
@@ -185,6 +190,7 @@ mod tests {
             [
                 "hold.means is empty: give what may be done to tenants (`hold.policy = \"off\"` holds nobody)",
                 "fifo.quantum is 0s: must be at least 1ms",
+                "fifo.contexts_at_once is 0: must be at least 1",
                 "fifo.slice is 100ms: must not be above fifo.quantum (0s)",
                 "fifo.longest_wait is 1m: must not be above fifo.last_resort (1s)",
                 "paper.turn is 700s: must not be above paper.longest_wait (10m)",
