@@ -1,10 +1,14 @@
 //! `berth bench hold` and `berth bench live`: real processes held by real means, and what is told of them.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Engine, Host, Staged, until};
+use crate::support::{Engine, Host, Staged, until_within};
 
+/// A measurement is many holds, each of which takes its time on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 const HOLD: &str = "berth-hold";
 const LIVE: &str = "berth-live";
 
@@ -12,6 +16,7 @@ const LIVE: &str = "berth-live";
 fn measured(stage: &'static str, args: &[&str]) -> Value {
     let host = Host::bare();
     let mut bench = Staged::start(&host, "bench", stage, args);
+    until_within(PATIENCE, "the end of a measurement", || (!bench.process.is_running()).then_some(()));
     assert_eq!(bench.process.wait(), 0, "{}", told(&host));
     bench.leaves_nothing();
     serde_json::from_str(&bench.printed()).unwrap()
@@ -77,9 +82,9 @@ fn parking_is_measured_by_size_and_what_does_not_fit_is_told() {
 #[test]
 fn a_measurement_of_holds_ended_in_the_middle_tells_what_it_has_and_leaves_nobody_held() {
     let host = Host::bare();
-    let args = ["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--part", "lock", "--turns", "300"];
+    let args = ["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--part", "lock", "--turns", "50"];
     let mut bench = Staged::start(&host, "bench", HOLD, &args);
-    until("the second part", || {
+    until_within(PATIENCE, "the second part", || {
         assert!(bench.process.is_running(), "the measurement ended: {}", told(&host));
         told(&host).contains("measuring lock").then_some(())
     });

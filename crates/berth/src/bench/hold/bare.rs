@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::on_hold::Span;
 use berth_host::clock;
 
-const WITHIN: Duration = Duration::from_secs(5);
+const WITHIN: Duration = Duration::from_secs(30);
 
 /// The files of one cgroup's freezer, open: a hold is one write and as many reads as it takes.
 pub struct BareFreezer {

@@ -29,7 +29,8 @@ const LAUNCHES: &str = "64";
 const LAUNCHES_A_ROUND: f64 = 64.0;
 const COST_PAIRS: usize = 5;
 const COST_WINDOW: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Taking probes away queues up behind everybody else's on the host.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Milliseconds of each part of many holds.
 #[derive(Default)]
