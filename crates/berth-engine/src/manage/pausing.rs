@@ -8,30 +8,33 @@ use std::time::Duration;
 
 use berth_model::{ContainerId, Event, TenantKey};
 
-/// Containers the engine has described, and with them whether it checks their health.
+/// Of the time between two health checks: so seldom does one find a container frozen that the engine believes to run.
+const OF_A_CHECK: u32 = 100;
+
+/// Containers the engine has described, each with the time between two checks of its health, if there are any.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
-    is_checked: BTreeMap<ContainerId, bool>,
+    described: BTreeMap<ContainerId, Option<Duration>>,
 }
 
 impl Pausing {
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Container(facts) => {
-                self.is_checked.insert(facts.id.clone(), facts.health_interval.is_some());
+                self.described.insert(facts.id.clone(), facts.health_interval);
             }
             Event::ContainerGone { id } => {
-                self.is_checked.remove(id);
+                self.described.remove(id);
             }
             _ => {}
         }
     }
 
-    /// `None` for those that no engine here can pause. `usual` for the others, but at once where health is checked: when the
+    /// `None` for those that no engine here can pause. `usual` for the others, but sooner where health is checked: when the
     /// next check comes is not known.
     pub fn after(&self, tenant: &TenantKey, usual: Duration) -> Option<Duration> {
-        let is_checked = self.is_checked.get(tenant.docker_id()?)?;
-        Some(if *is_checked { Duration::ZERO } else { usual })
+        let checks = self.described.get(tenant.docker_id()?)?;
+        Some(checks.map_or(usual, |between| usual.min(between / OF_A_CHECK)))
     }
 }
 
@@ -58,14 +61,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_engine_has_described_is_paused_and_at_once_where_it_checks_health() {
+    fn only_what_the_engine_has_described_is_paused_and_soon_where_it_checks_health() {
         let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
         assert_eq!(pausing.after(&tenant, USUAL), None);
         described(&mut pausing, &id, None);
         assert_eq!(pausing.after(&tenant, USUAL), Some(USUAL));
         described(&mut pausing, &id, Some(Duration::from_secs(30)));
-        assert_eq!(pausing.after(&tenant, USUAL), Some(Duration::ZERO));
+        assert_eq!(pausing.after(&tenant, USUAL), Some(Duration::from_millis(300)));
+        assert_eq!(pausing.after(&tenant, Duration::ZERO), Some(Duration::ZERO));
         assert_eq!(pausing.after(&TenantKey::User { uid: 1 }, USUAL), None);
         pausing.note(&Event::ContainerGone { id });
         assert_eq!(pausing.after(&tenant, USUAL), None);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::handing::Handing;
 use super::keeper::{By, HoldChange, HoldView, Note, Patience, Stage};
 use super::{Body, Freezer, Grip, Means, Step, Want, next};
 use crate::event::StepFailure;
@@ -23,14 +24,7 @@ pub(super) struct Holding {
     pub since: Mono,
     pub processes: BTreeSet<ProcKey>,
     pub can_freeze: bool,
-    /// How long the cgroup keeps it frozen before its engine is to; `None`: for as long as it is held.
-    pub pause_after: Option<Duration>,
-    /// Since when it is frozen, by whomever of ours.
-    frozen_since: Option<Mono>,
-    /// Its engine could not take it over; not asked again until then.
-    engine_failed_until: Option<Mono>,
-    /// What its engine did before this was our doing: the end of the last step by it.
-    engine_since: Mono,
+    pub handing: Handing,
     /// When it was met, or its last task ended: what someone did before was not done to these processes.
     pub fresh_since: Mono,
     /// Someone else keeps it frozen: what is frozen then is not berth's.
@@ -83,10 +77,7 @@ impl Holding {
             since: at,
             processes: BTreeSet::new(),
             can_freeze: false,
-            pause_after: None,
-            frozen_since: None,
-            engine_failed_until: None,
-            engine_since: Mono(0),
+            handing: Handing::default(),
             fresh_since: at,
             frozen_by_others: false,
             flight: None,
@@ -121,7 +112,7 @@ impl Holding {
         self.is_unwritten |= grip != self.grip;
         self.grip = grip;
         self.doubts.retain(|step| self.grip.without(*step) != self.grip);
-        self.frozen_since = self.grip.frozen.map(|_| self.frozen_since.unwrap_or(at));
+        self.handing.set_frozen(self.grip.frozen.is_some(), at);
         self.held.turn(self.grip.keeps_off(), at);
     }
 
@@ -154,7 +145,7 @@ impl Holding {
 
     /// What its engine has done at this time was our doing, told late.
     pub fn is_own_doing(&self, at: Mono) -> bool {
-        at < self.engine_since || self.flight.is_some_and(|flight| flight.step.is_by_engine())
+        self.handing.was_ours(at) || self.flight.is_some_and(|flight| flight.step.is_by_engine())
     }
 
     /// Nothing is left of the tenant that could be held.
@@ -214,9 +205,7 @@ impl Holding {
     /// When it is to be handed over to its engine, if nothing happens until then.
     pub fn hands_over_at(&self, now: Mono) -> Option<Mono> {
         let is_due = self.want != Want::Free && self.certain().frozen == Some(Freezer::Cgroup) && self.flight.is_none();
-        let at = self.frozen_since? + self.pause_after?;
-        let at = self.engine_failed_until.map_or(at, |until| until.max(at));
-        (is_due && now < at && !self.frozen_by_others).then_some(at)
+        self.handing.due_at().filter(|at| is_due && now < *at && !self.frozen_by_others)
     }
 
     fn next(&self, now: Mono) -> Option<Step> {
@@ -237,18 +226,16 @@ impl Holding {
     }
 
     /// What is known to have been done.
-    fn certain(&self) -> Grip {
+    pub fn certain(&self) -> Grip {
         self.doubts.iter().fold(self.grip.clone(), |grip, step| grip.without(*step))
     }
 
     /// What others froze is as good as frozen for continuing in, and not to be thawed.
     fn body(&self, now: Mono) -> Body<'_> {
-        let is_due = self.frozen_since.zip(self.pause_after).is_some_and(|(since, after)| now >= since + after);
-        let is_open = self.engine_failed_until.is_none_or(|until| now >= until);
         Body {
             processes: &self.processes,
             can_freeze: self.can_freeze && !self.frozen_by_others,
-            freezer: if is_due && is_open { Freezer::Docker } else { Freezer::Cgroup },
+            freezer: self.handing.freezer(now),
         }
     }
 
@@ -272,7 +259,7 @@ impl Holding {
             Ok(()) => {
                 self.doubts.remove(&step);
                 if step.is_by_engine() {
-                    self.engine_since = at;
+                    self.handing.act(at);
                 }
                 self.set_grip(self.grip.done(step), at);
                 self.trouble.tries = 0;
@@ -304,7 +291,7 @@ impl Holding {
         self.trouble.tries = 0;
         if step == Step::HandOver {
             // It is held all the same, by the cgroup as before.
-            self.engine_failed_until = Some(at + patience.leave_alone);
+            self.handing.fail(at + patience.leave_alone);
             return None;
         }
         if self.want != Want::Free {

@@ -158,7 +158,7 @@ impl Keeper {
     /// the cgroup.
     pub fn pause_after(&mut self, tenant: &TenantKey, after: Option<Duration>) {
         if let Some(holding) = self.tenants.get_mut(tenant) {
-            holding.pause_after = after;
+            holding.handing.after = after;
         }
     }
 
@@ -260,7 +260,8 @@ impl Keeper {
 
     fn frozen_by_others(&mut self, tenant: &TenantKey, at: Mono) {
         let holding = self.holding(tenant, at);
-        if holding.grip.frozen == Some(Freezer::Docker) {
+        // Of a pause of ours that failed: if it comes true late, it is taken back, and that is told too.
+        if holding.certain().frozen == Some(Freezer::Docker) {
             return;
         }
         holding.frozen_by_others = true;

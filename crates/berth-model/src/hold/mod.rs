@@ -13,6 +13,7 @@
 //! which shows it and suspends health checks. An engine refuses to pause what stands still already, so the processes stand
 //! in a frozen cgroup of their own below the container's meanwhile, the shelter: they do not run in between.
 
+mod handing;
 mod holding;
 pub mod keeper;
 

@@ -162,8 +162,8 @@ fn a_hold_that_lasts_is_shown_by_the_engine_and_nothing_runs_on_the_way() {
     assert_eq!(told, 2, "one hold and one release: {:?}", events.all());
 }
 
-/// Its check is a command in the container, which cannot run while that stands still. One check may fall into the moment of the
-/// hand-over; two in a row are a second apart.
+/// Its check is a command in the container, which cannot run while that stands still. One check may come just before the engine
+/// takes over; two in a row are a second apart.
 const CHECKED: [&str; 8] =
     ["--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s", "--health-retries", "2"];
 

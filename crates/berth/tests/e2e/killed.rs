@@ -5,7 +5,8 @@ use std::time::Duration;
 use berth_model::settings::PolicyName;
 use berth_model::{Source, SourceStatus};
 
-use crate::support::{Cgroup, Daemon, Host, Tenant, skip, until, until_within};
+use crate::support::held::{is_frozen, is_stopped};
+use crate::support::{Daemon, Host, Tenant, skip, until, until_within};
 
 /// What the design promises: a dead daemon's holds are undone within this time.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
@@ -14,18 +15,7 @@ const FREE_WITHIN: Duration = Duration::from_secs(2);
 const SPREAD_MS: u64 = 157;
 
 fn is_held(tenant: &Tenant) -> bool {
-    is_frozen(&tenant.cgroup) || is_stopped(tenant.pid())
-}
-
-fn is_frozen(cgroup: &Cgroup) -> bool {
-    let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
-    let state = read("freezer.state");
-    matches!(state.trim(), "FROZEN" | "FREEZING") || read("cgroup.freeze").trim() == "1"
-}
-
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    is_frozen(tenant.cgroup.dir()) || is_stopped(tenant.pid())
 }
 
 fn managed(host: &Host) -> Daemon {
