@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use berth_load::{Edge, Event, Line, Phase};
 use berth_model::TenantKey;
-use berth_model::settings::Mode;
+use berth_model::settings::{Mode, PolicyName};
+use berth_model::snapshot::HoldCounters;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -76,9 +77,9 @@ fn holds_and_tasks_are_remembered_when_the_daemon_is_killed() {
 }
 
 /// The same program with the same arguments each time: where it writes is no argument.
-fn product(host: &Host, cgroup: &Cgroup, lines: &str) -> Running {
+fn runs(host: &Host, cgroup: &Cgroup, load: &[&str], lines: &str) -> Running {
     let mut command = cgroup.command(crate::support::BERTH);
-    command.args(PRODUCT).args(["--library", &host.library("libcuda.so.1")]).stdin(Stdio::null());
+    command.args(load).args(["--library", &host.library("libcuda.so.1")]).stdin(Stdio::null());
     let lines = std::fs::File::create(host.file(lines)).unwrap();
     Running::start(command.stdout(lines).stderr(Stdio::null()))
 }
@@ -101,7 +102,7 @@ fn the_same_program_is_known_when_it_is_run_again() {
     let mut daemon = host.daemon();
     let cgroup = Cgroup::make("again");
     let key: TenantKey = cgroup.key();
-    let mut first = product(&host, &cgroup, "first.jsonl");
+    let mut first = runs(&host, &cgroup, &PRODUCT, "first.jsonl");
     daemon.sees(&key);
     assert!(explained(&daemon, cgroup.path())["before"].is_null(), "nobody knows it yet");
     assert_eq!(first.wait(), 0);
@@ -110,7 +111,7 @@ fn the_same_program_is_known_when_it_is_run_again() {
     daemon.kill();
 
     let daemon = host.daemon();
-    let mut second = product(&host, &cgroup, "second.jsonl");
+    let mut second = runs(&host, &cgroup, &PRODUCT, "second.jsonl");
     daemon.sees(&key);
     let before = explained(&daemon, cgroup.path())["before"].clone();
     let (active, kernel) = (before["active_seconds"].as_f64().unwrap(), kernel_seconds(&host, "first.jsonl"));
@@ -119,6 +120,25 @@ fn the_same_program_is_known_when_it_is_run_again() {
     let duty = before["duty"].as_f64().unwrap();
     assert!(duty > 0.1 && duty <= 1.0, "{before}");
     second.kill();
+}
+
+/// Together they compute for two thirds of the time, and each for more than a second in all: to hold one of them cannot pay.
+#[test]
+fn light_tenants_that_were_seen_before_are_not_held() {
+    const LIGHT: [&str; 8] = ["load", "light", "--size", "6000", "--period", "500ms", "--repeats", "16"];
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
+    let first = Cgroup::make("light-first");
+    assert_eq!(runs(&host, &first, &LIGHT, "first.jsonl").wait(), 0);
+    until("the task on record", || history(&daemon, &[first.path()]).into_iter().next());
+    let groups: Vec<Cgroup> = (0..4).map(|number| Cgroup::make(&format!("light-{number}"))).collect();
+    let mut tenants: Vec<Running> = groups.iter().map(|group| runs(&host, group, &LIGHT, "lines.jsonl")).collect();
+    let before = daemon.row_where(&groups[3].key(), |row| row.task_id.is_some());
+    let known = explained(&daemon, &before.container_name)["before"].clone();
+    assert!((0.05..0.3).contains(&known["duty"].as_f64().unwrap()), "{known}");
+    assert!(tenants.iter_mut().all(|tenant| tenant.wait() == 0));
+    let management = daemon.snapshot().management.unwrap();
+    assert_eq!(management.holds, HoldCounters::default(), "nobody was held");
 }
 
 #[test]
