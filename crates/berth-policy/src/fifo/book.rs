@@ -59,6 +59,8 @@ pub(super) struct Record {
     is_doubtful: bool,
     /// Its memory has been told.
     is_listed: bool,
+    /// Its memory as it was last told, and since when it is that.
+    memory: Option<(Bytes, Mono)>,
     /// Someone on its GPUs was heavy since it came.
     met_heavy: bool,
     /// It stands at a launch since the first, and what it had launched before is over by the second.
@@ -147,6 +149,7 @@ impl Book {
             record.gpus.clone_from(&tenant.gpus);
             record.see(computing.since(tenant), tenant, settings);
             record.rate = rate;
+            record.note_memory(tenant.memory, now);
             record.is_disturbed = is_disturbed(tenant, view, settings, now);
             if let Some(memory) =
                 tenant.memory.filter(|_| !std::mem::replace(&mut record.is_listed, tenant.memory.is_some()))
@@ -358,6 +361,16 @@ impl Record {
         let linger = settings.linger.get();
         let goes_on = self.bursts >= 3 && self.usual_gap.is_some_and(|gap| gap <= linger.as_secs_f64());
         if goes_on { linger } else { Duration::ZERO }
+    }
+
+    fn note_memory(&mut self, memory: Option<Bytes>, now: Mono) {
+        let since = self.memory.filter(|(before, _)| Some(*before) == memory).map_or(now, |(_, since)| since);
+        self.memory = memory.map(|memory| (memory, since));
+    }
+
+    /// Since when it has the memory it has; `None` while it has none, or that is not told.
+    pub fn memory_since(&self) -> Option<Mono> {
+        self.memory.map(|(_, since)| since)
     }
 
     /// GPU seconds it has used of late.

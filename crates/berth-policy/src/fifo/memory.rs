@@ -11,7 +11,7 @@ use berth_model::hold::Means;
 use berth_model::{Bytes, GpuIndex, Mono, TenantKey};
 
 use super::Wish;
-use super::book::{Book, Promise};
+use super::book::{Book, Promise, Record};
 use crate::Reason;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Gpu, Stand, Tenant, View};
@@ -229,7 +229,7 @@ impl<'r, 'a> Ledger<'r, 'a> {
         if !is_settled || holders.iter().any(|tenant| is_moving(tenant)) {
             return None;
         }
-        if let Some(idle) = holders.iter().find(|tenant| self.is_idle(tenant) && can_park(tenant)) {
+        if let Some(idle) = holders.iter().find(|tenant| self.is_idle(tenant, book) && can_park(tenant)) {
             return Some(park(idle, gpu, first, book));
         }
         let all_stuck = self.all_stuck(first, line);
@@ -260,8 +260,14 @@ impl<'r, 'a> Ledger<'r, 'a> {
         all.filter(move |tenant| tenant.gpus.contains(&gpu) && has(tenant) && !is_parked(tenant))
     }
 
-    fn is_idle(&self, tenant: &Tenant) -> bool {
-        matches!(tenant.activity, Activity::Quiet { since } if self.now.since(since) >= self.settings.park_idle.get())
+    /// It does not compute; or it has not begun to, and has had the same memory for so long that it loads nothing either.
+    fn is_idle(&self, tenant: &Tenant, book: &Book) -> bool {
+        let since = match tenant.activity {
+            Activity::Quiet { since } => Some(since),
+            Activity::Loading => book.get(&tenant.key).and_then(Record::memory_since),
+            _ => None,
+        };
+        since.is_some_and(|since| self.now.since(since) >= self.settings.park_idle.get())
     }
 }
 

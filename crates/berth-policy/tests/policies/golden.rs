@@ -170,6 +170,18 @@ fn hold_and_wait_over_memory_without_park_lets_the_younger_fail() {
     insta::assert_snapshot!(host.trace);
 }
 
+/// A notebook: its kernel has a model on the GPU, and its user has gone.
+#[test]
+fn one_that_took_memory_and_never_computes_gives_way_to_one_that_wants_to() {
+    let means = [Means::Gate, Means::Freeze, Means::Park];
+    let notebook = [Do::Load(200), Do::Take(14_000), Do::Load(120_000), Do::Compute(100)];
+    let eager = [Do::Load(200), Do::Take(14_000), Do::Compute(1_000)];
+    let jobs = vec![Job::new("notebook", 0, &notebook).means(&means), Job::new("eager", 1_000, &eager).means(&means)];
+    let host = played(Host::new(1, 24_000, jobs), 200_000);
+    assert!(host.finished_ms("eager").is_some_and(|at| at < 30_000), "{}", host.trace);
+    assert!(host.being("notebook").finished.is_some(), "it comes back: {}", host.trace);
+}
+
 #[test]
 fn declared_needs_count_before_the_first_allocation_is_let_through() {
     let script = [Do::Load(200), Do::Take(1_000), Do::Load(100), Do::Take(19_000), Do::Compute(1_000)];

@@ -107,6 +107,21 @@ fn an_idle_tenant_is_parked_for_one_that_wants_to_run_and_comes_back() {
 }
 
 #[test]
+fn a_notebook_that_never_computed_is_parked_too_and_has_its_memory_back_afterwards() {
+    let test = "a_notebook_that_never_computed_is_parked_too_and_has_its_memory_back_afterwards";
+    let host = Host::small();
+    let Some(daemon) = queueing(&host, test, fifo) else { return };
+    let events = daemon.events();
+    let notebook = host.holder("notebook", &["--alloc-bytes", "2400MiB"]);
+    let had = daemon.sees(&notebook.key()).gpu_memory_bytes;
+    let mut eager = tenant(&host, "eager", &SIXTY, &[]);
+    was_held(&events, &notebook.key(), Means::Park);
+    assert_eq!(eager.wait(), 0);
+    daemon.row_where(&notebook.key(), |row| row.hold.is_none() && row.gpu_memory_bytes == had);
+    assert!(!stands_still(&notebook));
+}
+
+#[test]
 fn two_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile() {
     let test = "two_that_hold_memory_and_want_more_both_finish_one_parked_meanwhile";
     let host = Host::small();
