@@ -3,8 +3,7 @@
 //!
 //! What is measured is what the daemon does: the steps that [`berth_model::hold::next`] names, performed by the host's own
 //! hands on real processes of a stage. Whether a tenant runs is seen by the tenant itself: the workload's lines carry its own
-//! clock, and none of them may be dated within a hold. Not in it: the daemon's decision, and handing a step to a thread;
-//! writing the journal is measured beside it.
+//! clock, and none of them may be dated within a hold. Not in it: the daemon's decision, and handing a step to a thread.
 
 mod bare;
 mod freeze;
@@ -32,6 +31,7 @@ use berth_host::probes::{self, Probes};
 use berth_host::procs::Registry;
 use berth_model::settings::Mode;
 use berth_model::{Bytes, Event, Settings};
+use berth_store::{Journal, Role};
 
 use self::report::{Measured, Row};
 use super::machine::Machine;
@@ -71,6 +71,8 @@ impl Part {
 
 /// For the Docker Engine to answer.
 const ENGINE_WITHIN: Duration = Duration::from_secs(5);
+/// For nobody: it is a new one.
+const JOURNAL_WITHIN: Duration = Duration::from_secs(1);
 const STAGE: &str = "berth-hold";
 
 /// Measures; `say` is told what is going on, and `keep` what there is after every part, so that nothing is lost by an end in
@@ -109,6 +111,7 @@ struct Host {
     hierarchies: Hierarchies,
     freezer: Arc<Freezer>,
     hands: Arc<dyn Hands>,
+    journal: Journal,
     /// As the driver has it.
     driver: Result<Driver, String>,
     probes: Result<Arc<Probes>, String>,
@@ -145,7 +148,19 @@ impl Host {
             registry.route_exits(probes.behind());
             hands = hands.with_gate(probes.clone());
         }
-        Ok(Host { hierarchies, freezer, hands: Arc::new(hands), driver, probes, registry, events, uses_docker })
+        let opened = Journal::open(&settings.hold.journal, Role::Daemon, JOURNAL_WITHIN, proc_root);
+        let (journal, _) = opened.context("opening a journal")?;
+        Ok(Host {
+            hierarchies,
+            freezer,
+            hands: Arc::new(hands),
+            journal,
+            driver,
+            probes,
+            registry,
+            events,
+            uses_docker,
+        })
     }
 }
 

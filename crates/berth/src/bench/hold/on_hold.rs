@@ -1,12 +1,14 @@
-//! A tenant that is held and let go the way the daemon does it, step by step; let go in any case when this is dropped.
+//! A tenant that is held and let go the way the daemon does it, step by step, each written down first; let go in any case
+//! when this is dropped.
 
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
 use berth_host::clock;
 use berth_host::hands::{Hands, Subject};
-use berth_model::ProcKey;
-use berth_model::hold::{self, Body, Freezer, Grip, Want};
+use berth_model::hold::{self, Body, By, Freezer, Grip, Want};
+use berth_model::{Mono, ProcKey};
+use berth_store::{Entry, Journal};
 
 /// From a wish until it is so, on the tenants' clock.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,7 @@ pub fn ms_between(from_ns: u64, to_ns: u64) -> f64 {
 
 pub struct OnHold<'a> {
     hands: &'a dyn Hands,
+    journal: &'a Journal,
     subject: Subject,
     processes: BTreeSet<ProcKey>,
     grip: Grip,
@@ -34,8 +37,8 @@ pub struct OnHold<'a> {
 
 impl<'a> OnHold<'a> {
     /// Free, so far.
-    pub fn new(hands: &'a dyn Hands, subject: Subject, process: ProcKey) -> Self {
-        Self { hands, subject, processes: BTreeSet::from([process]), grip: Grip::default() }
+    pub fn new(hands: &'a dyn Hands, journal: &'a Journal, subject: Subject, process: ProcKey) -> Self {
+        Self { hands, journal, subject, processes: BTreeSet::from([process]), grip: Grip::default() }
     }
 
     /// Performs what leads there; confirmed when it returns.
@@ -45,10 +48,32 @@ impl<'a> OnHold<'a> {
             Body { processes: &self.processes, can_freeze: self.subject.cgroup.is_some(), freezer: Freezer::Cgroup };
         while let Some(step) = hold::next(&self.grip, want, body) {
             self.grip = self.grip.begun(step);
+            self.journal.write(&self.entry(want, from_ns))?;
             self.hands.perform(&self.subject, step).map_err(|failed| anyhow!("{}", failed.message))?;
             self.grip = self.grip.done(step);
         }
-        Ok(Span { from_ns, to_ns: clock::now().0 })
+        let to_ns = clock::now().0;
+        if self.grip.is_empty() {
+            self.journal.remove(&self.subject.tenant)?;
+        }
+        Ok(Span { from_ns, to_ns })
+    }
+
+    fn entry(&self, want: Want, since_ns: u64) -> Entry {
+        let since = Mono(since_ns);
+        Entry {
+            tenant: self.subject.tenant.clone(),
+            cgroup: self.subject.cgroup.clone(),
+            container: self.subject.container.clone(),
+            grip: self.grip.clone(),
+            want,
+            needs_back: Vec::new(),
+            by: By::Policy,
+            since,
+            since_wall: clock::anchor().wall_at(since),
+            name: self.subject.tenant.to_string(),
+            reason: "measured".to_owned(),
+        }
     }
 
     /// The gate has stopped a process of it.

@@ -74,7 +74,7 @@ impl Bench<'_> {
     }
 
     pub fn held(&self, load: &Load) -> OnHold<'_> {
-        OnHold::new(&*self.host.hands, load.subject.clone(), load.process)
+        OnHold::new(&*self.host.hands, &self.host.journal, load.subject.clone(), load.process)
     }
 
     /// The one process of a tenant.
