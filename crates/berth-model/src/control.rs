@@ -115,6 +115,8 @@ pub struct Explanation {
     pub hold: Option<HoldRow>,
     /// Someone else paused it: berth leaves it alone.
     pub is_paused_by_others: bool,
+    /// Holding it failed: policies leave it alone until then.
+    pub left_alone_until: Option<Timestamp>,
     /// How it could be held here.
     pub means: Vec<Means>,
     /// Others that compute on its GPUs, as people call them.

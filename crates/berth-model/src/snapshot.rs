@@ -88,7 +88,7 @@ pub struct TaskRow {
     pub task_seconds: Option<f64>,
     /// How well the start is known.
     pub task_start_evidence: Option<Evidence>,
-    /// What berth does to it; `None` while it is free and no person has decided about it.
+    /// What berth does to it, or would; `None` while it is free and neither a person nor a rule has decided about it.
     pub hold: Option<HoldRow>,
     /// Time it was kept off in this task, up to now; `None` where berth only watches.
     pub held_seconds: Option<f64>,

@@ -256,6 +256,7 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         held_seconds: hold.as_ref().map_or(0.0, |hold| hold.held_seconds),
         hold,
         is_paused_by_others: false,
+        left_alone_until: None,
         means: vec![Means::Freeze, Means::Gate],
         computing_there: vec!["train-7".into()],
         gang_with: vec![],

@@ -44,6 +44,7 @@ pub(super) fn explanation() -> Explanation {
         held_seconds: 2.0,
         hold: Some(hold()),
         is_paused_by_others: false,
+        left_alone_until: None,
         means: vec![Means::Freeze],
         computing_there: vec!["b".into()],
         gang_with: vec!["rank-1".into()],

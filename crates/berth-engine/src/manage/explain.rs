@@ -29,6 +29,7 @@ impl Manager {
             task_seconds: rows.iter().find_map(|row| row.task_seconds),
             held_seconds: view.as_ref().map_or(0.0, |view| view.held.as_secs_f64()),
             is_paused_by_others: view.as_ref().is_some_and(|view| view.is_frozen_by_others),
+            left_alone_until: view.and_then(|view| view.left_alone_until).map(|until| now.wall_at(until)),
             hold: self.hold_row(tenant, now),
             means: self.offered(tenant).into_iter().collect(),
             before: rows.first().and_then(|row| self.annals.before(row)),

@@ -20,6 +20,10 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
         None if told.policy == PolicyName::Off => {
             "free: the policy is off, so nobody but persons hold anybody".to_owned()
         }
+        None if told.left_alone_until.is_some_and(|until| until > now) => {
+            let left = told.left_alone_until.map_or(0.0, |until| until.duration_since(now).as_secs_f64());
+            format!("free: holding it has failed, so policies leave it alone for {} more", seconds(left))
+        }
         None if told.means.is_empty() => "free: there is nothing by which it could be held here".to_owned(),
         None => match told.computing_there.as_slice() {
             [] => "free: nobody else computes where it is".to_owned(),
@@ -266,7 +270,14 @@ mod tests {
         assert_eq!(sentence(&told, at(0)), "free, beside `train-7`");
         told.computing_there.clear();
         assert_eq!(sentence(&told, at(0)), "free: nobody else computes where it is");
+        told.left_alone_until = Some(at(25));
+        let expected = "free: holding it has failed, so policies leave it alone for 25 s more";
+        assert_eq!(
+            (sentence(&told, at(0)).as_str(), sentence(&told, at(30)).starts_with("free: nobody")),
+            (expected, true)
+        );
         told.means.clear();
+        told.left_alone_until = None;
         assert_eq!(sentence(&told, at(0)), "free: there is nothing by which it could be held here");
         told.policy = PolicyName::Off;
         assert!(sentence(&told, at(0)).contains("the policy is off"));
