@@ -7,8 +7,8 @@
 //! after burst. Of whom that is not known is left alone: what a hold gives is a share of its computing, what it costs is
 //! the rest of its input.
 
+use berth_model::Bytes;
 use berth_model::hold::Means;
-use berth_model::{Bytes, Span};
 
 use super::book::{Book, Record};
 use crate::settings::FifoSettings;
@@ -32,21 +32,19 @@ pub(super) fn hold(tenant: &Tenant, book: &Book, settings: &FifoSettings) -> Opt
 
 fn stands_well(tenant: &Tenant, means: Means, record: Option<&Record>, settings: &FifoSettings) -> bool {
     let used = record.map_or(0.0, |record| record.used);
-    let has_used = |enough: Span| used >= enough.get().as_secs_f64();
+    let pays = settings.still_pays.get().as_secs_f64();
     let was_large = tenant.past.is_some_and(|past| {
         let is_dense = means == Means::Lock || past.duty >= FREEZE_DUTY;
-        is_dense && past.active_seconds >= settings.still_pays.get().as_secs_f64()
+        is_dense && past.active_seconds >= pays
     });
     let has_launched = record.is_some_and(Record::has_launched);
     match tenant.activity {
         Activity::AtLaunch { .. } => true,
         Activity::Quiet { .. } | Activity::AtAllocation { .. } => false,
         Activity::Opening { .. } | Activity::AtContext { .. } => false,
-        Activity::Computing { .. } => {
-            record.is_some_and(Record::goes_on) && (was_large || has_used(settings.still_pays))
-        }
-        // Its bursts are not seen: one kernel looks like many.
-        Activity::Unseen if has_launched => has_used(settings.quantum),
+        Activity::Computing { .. } => record.is_some_and(Record::goes_on) && (was_large || used >= pays),
+        // Its bursts are not seen: what would be stopped may as well be the output of its only one.
+        Activity::Unseen if has_launched => false,
         Activity::Loading | Activity::Unseen => was_large && is_loaded(tenant, settings),
     }
 }

@@ -9,7 +9,9 @@
 //! The steps are those of `berth_model::hold`, one at a time and each with its cost, so what is measured here is the order in
 //! which a daemon would do them. By [`Sources::Nvml`] berth sees only what the driver lists, at its turns.
 //!
-//! Not modelled: allocations that do not fit are not stopped, and a decision takes no time of its own.
+//! Not modelled: allocations that do not fit are not stopped, and a decision takes no time of its own. Who is barred stands before
+//! its context from when the decision is known: on a real host the breakpoint for that has to come first, while the driver
+//! is still being opened.
 
 mod known;
 mod stay;
@@ -18,7 +20,7 @@ mod tenant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_model::hold::Means;
+use berth_model::hold::{Freezer, Means, Want};
 use berth_model::{Mono, TenantKey};
 use berth_policy::{Action, Activity, Decision, Past, Policy};
 use berth_sim::scenario::{Command, Manager, Passage, Sight};
@@ -88,9 +90,17 @@ pub struct Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
     Opened,
-    Halted { since: u64 },
-    Launched { since: u64 },
-    Drained { since: u64 },
+    /// It has a context.
+    Ready,
+    Halted {
+        since: u64,
+    },
+    Launched {
+        since: u64,
+    },
+    Drained {
+        since: u64,
+    },
     Gone,
 }
 
@@ -179,7 +189,8 @@ impl Arena {
         self.note_memory();
         self.seen_at = Some(Mono(now));
         self.is_unasked = true;
-        let is_changing = self.tenants.iter().any(|tenant| tenant.is_here() && tenant.activity == Activity::Loading);
+        let is_coming = |activity| matches!(activity, Activity::Opening { .. } | Activity::Loading);
+        let is_changing = self.tenants.iter().any(|tenant| tenant.is_here() && is_coming(tenant.activity));
         let pause = match self.terms.sources {
             Sources::Probes if is_changing => LOOK,
             Sources::Probes => SELDOM_LOOK,
@@ -243,8 +254,12 @@ impl Manager for Arena {
         let news = match sight {
             Sight::Initialises => {
                 tenant.armed_at = Some(now + ns(self.terms.costs.arm));
-                News::Opened
+                let passes_after_ns = ns(self.terms.costs.to_bar());
+                tenant.makes_context_at = Some(now + passes_after_ns);
+                self.tell(now, process, News::Opened);
+                return Passage::On { after_ns: passes_after_ns };
             }
+            Sight::ContextReady => News::Ready,
             Sight::Launches if is_armed && tenant.is_gated() => News::Halted { since: now },
             Sight::Launches if is_armed => News::Launched { since: now },
             Sight::Drained if is_armed => News::Drained { since: now },
@@ -254,6 +269,7 @@ impl Manager for Arena {
         self.tell(now, process, news);
         match news {
             News::Halted { .. } => Passage::Stop,
+            News::Ready => Passage::AT_ONCE,
             _ => Passage::On { after_ns: ns(self.terms.costs.hit) },
         }
     }
@@ -283,11 +299,14 @@ impl Manager for Arena {
     }
 }
 
-fn wanted(action: Action) -> Option<Means> {
+fn wanted(action: Action) -> Want {
     match action {
-        Action::Hold(means) => Some(means),
-        Action::Bar => Some(Means::Gate),
-        Action::Release => None,
+        Action::Hold(Means::Gate) => Want::Gated,
+        Action::Hold(Means::Freeze) => Want::Frozen(Freezer::Cgroup),
+        Action::Hold(Means::Lock) => Want::Locked,
+        Action::Hold(Means::Park) => Want::Parked,
+        Action::Bar => Want::Barred,
+        Action::Release => Want::Free,
     }
 }
 

@@ -180,15 +180,30 @@ impl Case {
 
     /// Every way with every seed.
     pub fn measure(self, ways: &[Way], profile: &Profile, seeds: &[u64]) -> Result<Cell, Failed> {
-        let runs = |way: Way| seeds.iter().map(|seed| self.run(way, profile, *seed)).collect::<Result<Vec<_>, _>>();
-        let unmanaged = runs(Way::Unmanaged)?;
+        let unmanaged = self.runs(Way::Unmanaged, profile, seeds)?;
+        let one_by_one = self.runs(Way::OneByOne, profile, seeds)?;
         let mut columns = BTreeMap::new();
         for way in ways {
-            columns.extend(Column::of(&runs(*way)?, &unmanaged).map(|column| (way.name(), column)));
+            let column = match way {
+                Way::Unmanaged => Column::of(&unmanaged, &unmanaged),
+                Way::OneByOne => Column::of(&one_by_one, &unmanaged),
+                way => Column::of(&self.runs(*way, profile, seeds)?, &unmanaged),
+            };
+            columns.extend(column.map(|column| (way.name(), column)));
         }
         let kernels = unmanaged.first().map_or(0.0, |sample| sample.spent.computing);
-        let alone = runs(Way::OneByOne)?.first().map_or(0.0, |sample| sample.each.iter().sum());
+        let alone = one_by_one.first().map_or(0.0, |sample| sample.each.iter().sum());
         Ok(Cell { case: self, kernels, alone, ways: columns })
+    }
+
+    /// All seeds side by side: a run has nothing to do with another.
+    fn runs(self, way: Way, profile: &Profile, seeds: &[u64]) -> Result<Vec<Sample>, Failed> {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = seeds.iter().map(|seed| scope.spawn(|| self.run(way, profile, *seed))).collect();
+            let joined =
+                runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect()
+        })
     }
 }
 

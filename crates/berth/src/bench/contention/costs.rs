@@ -41,6 +41,11 @@ impl Costs {
         resume: us(10),
     };
 
+    /// From the first driver call until whoever is to stand before its context does.
+    pub fn to_bar(&self) -> Duration {
+        self.notice + 2 * self.flip
+    }
+
     /// The same with Docker's pause and unpause through its API.
     pub const DOCKER: Costs = Costs { freeze: us(13_000), thaw: us(13_000), ..Costs::CGROUP };
 

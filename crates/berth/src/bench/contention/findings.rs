@@ -2,7 +2,9 @@
 
 use berth_sim::Profile;
 
-use super::cell::{Case, Cell, FIFO, FIFO_FREEZE, PAPER, Way};
+use super::cell::{
+    Case, Cell, FIFO, FIFO_BLIND, FIFO_FREEZE, FIFO_FREEZE_KNOWN, FIFO_KNOWN, FIFO_LOCK, FIFO_LOCK_KNOWN, PAPER, Way,
+};
 use super::figure::Figure;
 use super::goals::{Goal, Gpu, judge};
 use super::workload::Workload;
@@ -10,7 +12,11 @@ use super::{Plan, run};
 use crate::bench::report::Verdict;
 
 fn measure(cases: &[Case], ways: &[Way]) -> Vec<Cell> {
-    let profile = Profile::builtin("rtx3090").unwrap();
+    measure_on("rtx3090", cases, ways)
+}
+
+fn measure_on(profile: &str, cases: &[Case], ways: &[Way]) -> Vec<Cell> {
+    let profile = Profile::builtin(profile).unwrap();
     cases.iter().map(|case| case.measure(ways, &profile, &[1, 2]).unwrap()).collect()
 }
 
@@ -46,8 +52,9 @@ fn together_is_slower_than_in_turn_by_what_was_published() {
 
 /// Published: the management beats doing nothing for large tasks.
 #[test]
-fn the_papers_way_beats_unmanaged_for_the_largest_tasks() {
-    for cell in measure(&products(19_456, &[2, 3, 4, 5]), &[Way::Managed(PAPER)]) {
+fn the_papers_way_beats_unmanaged_for_large_tasks() {
+    let cases = [products(19_456, &[2, 3, 4, 5]), products(13_312, &[2, 5, 10])].concat();
+    for cell in measure(&cases, &[Way::Managed(PAPER)]) {
         assert!(ratio(&cell, "paper") < 1.0, "{:?}: {}", cell.case, ratio(&cell, "paper"));
     }
 }
@@ -70,19 +77,39 @@ fn fifo_beats_unmanaged_for_products_of_every_size() {
 }
 
 #[test]
-fn fifo_does_not_slow_down_one_alone_light_ones_training_mixed_sizes_or_a_notebooks_neighbours() {
+fn fifo_does_not_slow_down_one_alone_training_mixed_sizes_or_a_notebooks_neighbours() {
     let one = [19_456, 13_312, 8_192].map(|n| products(n, &[1])).concat();
-    let light = Case { workload: Workload::Light, tenants: 5 };
-    for cell in measure(&[one, vec![light], Figure::Patterns.cases()].concat(), &[Way::Managed(FIFO)]) {
+    for cell in measure(&[one, Figure::Patterns.cases()].concat(), &[Way::Managed(FIFO)]) {
         assert!(ratio(&cell, "fifo") < 1.005, "{:?}: {}", cell.case, ratio(&cell, "fifo"));
     }
 }
 
-/// A freeze may come in the middle of anything, so it must be used where it pays or not at all.
+/// Lock and freeze come in the middle of something, so they are used where that pays or not at all.
 #[test]
-fn fifo_by_the_freezer_alone_is_hardly_slower_than_unmanaged() {
-    for cell in measure(&products(5_120, &[5, 20]), &[Way::Managed(FIFO_FREEZE)]) {
-        assert!(ratio(&cell, "fifo-freeze") < 1.005, "{:?}: {}", cell.case, ratio(&cell, "fifo-freeze"));
+fn without_a_gate_fifo_is_nowhere_slower_than_unmanaged_and_faster_where_large_tasks_are_known() {
+    let ways = [FIFO_LOCK, FIFO_FREEZE, FIFO_BLIND, FIFO_LOCK_KNOWN, FIFO_FREEZE_KNOWN].map(Way::Managed);
+    for profile in ["rtx3090", "h200"] {
+        let cases = [products(13_312, &[3]), products(8_192, &[10]), products(5_120, &[5])].concat();
+        for (cell, way) in measure_on(profile, &cases, &ways).iter().flat_map(|cell| ways.map(|way| (cell, way))) {
+            let ratio = ratio(cell, way.name());
+            assert!(ratio < 1.005, "{} on {profile}, {:?}: {ratio}", way.name(), cell.case);
+        }
+    }
+    for cell in measure(&products(13_312, &[3]), &ways) {
+        assert!(ratio(&cell, "fifo-lock-known") < 0.96 && ratio(&cell, "fifo-freeze-known") < 0.96, "{cell:?}");
+    }
+}
+
+#[test]
+fn no_light_tenant_is_held_whether_or_not_it_was_seen_before() {
+    let five = Case { workload: Workload::Light, tenants: 5 };
+    for profile in ["rtx3090", "h200"] {
+        for cell in measure_on(profile, &[five], &[Way::Managed(FIFO), Way::Managed(FIFO_KNOWN)]) {
+            for way in ["fifo", "fifo-known"] {
+                assert_eq!(cell.ways[way].holds, 0.0, "{way} on {profile}");
+                assert!(ratio(&cell, way) <= 1.01, "{way} on {profile}: {}", ratio(&cell, way));
+            }
+        }
     }
 }
 

@@ -145,6 +145,41 @@ fn a_gate_that_comes_too_late_holds_nobody() {
     assert_eq!((run.holds, run.total), (0.0, case.run(Way::Unmanaged, &rtx3090(), 1).unwrap().total));
 }
 
+/// Keeps everybody from making a context for a second.
+#[derive(Debug)]
+struct Bars;
+
+impl Policy for Bars {
+    fn name(&self) -> &'static str {
+        "bars"
+    }
+
+    fn decide(&mut self, view: &View, now: Mono) -> Verdict {
+        let second = Duration::from_secs(1);
+        let decisions = view.tenants.iter().filter_map(|tenant| {
+            let action = match (tenant.activity, tenant.stand) {
+                (Activity::Opening { .. }, Stand::Free) if now < tenant.arrived + second => Action::Bar,
+                (Activity::AtContext { since }, Stand::Held { .. }) if now >= since + second => Action::Release,
+                _ => return None,
+            };
+            Some(Decision { tenant: tenant.key.clone(), action, reason: Reason::NoContention })
+        });
+        let again = view.tenants.iter().map(|tenant| tenant.arrived + second).filter(|at| *at > now);
+        let again = again.chain(Some(now + Duration::from_millis(10)));
+        Verdict { decisions: decisions.collect(), again_at: again.min(), ..Verdict::default() }
+    }
+}
+
+#[test]
+fn who_is_barred_stands_before_its_context_with_nothing_on_the_gpu() {
+    let terms: fn(u64) -> Terms = |_| Terms::full();
+    let way = Way::Managed(Contender { name: "bars", policy: || Box::new(Bars), terms, remembers: false });
+    let case = Case { workload: Workload::Product(8_192), tenants: 3 };
+    let (barred, free) = (case.run(way, &rtx3090(), 1).unwrap(), case.run(Way::Unmanaged, &rtx3090(), 1).unwrap());
+    assert_eq!(barred.holds, 3.0);
+    assert!((barred.total - free.total - 1.0).abs() < 0.05, "{} {}", barred.total, free.total);
+}
+
 /// By turns a tenant is there only when it is listed, and only its averages are known.
 #[test]
 fn by_the_list_alone_calls_are_unseen() {

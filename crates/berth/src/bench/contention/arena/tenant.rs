@@ -26,7 +26,9 @@ pub(super) struct Tenant {
     pub(super) activity: Activity,
     /// From when on its launches and waits are seen.
     pub(super) armed_at: Option<u64>,
-    want: Option<Means>,
+    /// When it begins to make its context, unless it is stopped before.
+    pub(super) makes_context_at: Option<u64>,
+    want: Want,
     /// Since when it is wanted there, or was halted.
     since: u64,
     grip: Grip,
@@ -60,7 +62,8 @@ impl Tenant {
             arrived: None,
             activity: Activity::Loading,
             armed_at: None,
-            want: None,
+            makes_context_at: None,
+            want: Want::Free,
             since: 0,
             grip: Grip::default(),
             step: None,
@@ -87,7 +90,13 @@ impl Tenant {
         match news {
             News::Opened => {
                 self.arrived = Some(now);
+                self.activity = Activity::Opening { since: Mono(now) };
                 self.stay.present.set(true, now);
+            }
+            News::Ready => {
+                if let Activity::Opening { .. } = self.activity {
+                    self.activity = Activity::Loading;
+                }
             }
             News::Halted { since } => {
                 let computing_since =
@@ -122,10 +131,10 @@ impl Tenant {
     pub(super) fn leave(&mut self, now: u64) {
         self.arrived = None;
         self.stay.present.set(false, now);
-        self.want(None, now);
+        self.want(Want::Free, now);
     }
 
-    pub(super) fn want(&mut self, want: Option<Means>, now: u64) {
+    pub(super) fn want(&mut self, want: Want, now: u64) {
         if want != self.want {
             self.want = want;
             self.since = now;
@@ -136,12 +145,12 @@ impl Tenant {
     pub(super) fn stand(&self) -> Stand {
         let since = Mono(self.since);
         if self.step.is_some() || self.next_step().is_some() {
-            return Stand::Moving { to: self.want, since };
+            return Stand::Moving { to: means_of(self.want), since };
         }
-        match self.want {
-            Some(Means::Gate) if !self.grip.is_still() => Stand::Gated { since },
-            Some(means) => Stand::Held { means, since },
-            None => Stand::Free,
+        match (self.want, means_of(self.want)) {
+            (Want::Gated | Want::Barred, _) if !self.grip.is_still() => Stand::Gated { since },
+            (_, Some(means)) => Stand::Held { means, since },
+            (_, None) => Stand::Free,
         }
     }
 
@@ -156,7 +165,8 @@ impl Tenant {
         }
         let Some(step) = self.next_step() else { return false };
         let ends_at = match step {
-            Step::Gate(_) | Step::Bar(_) => Some(self.armed_at.unwrap_or(now).max(now + ns(costs.flip))),
+            Step::Gate(_) => Some(self.armed_at.unwrap_or(now).max(now + ns(costs.flip))),
+            Step::Bar(_) => Some(now + ns(costs.flip)),
             Step::Ungate(_) => Some(now + ns(costs.flip)),
             Step::Continue(_) => Some(now + ns(costs.resume)),
             Step::Freeze(_) => Some(now + ns(costs.freeze)),
@@ -175,15 +185,21 @@ impl Tenant {
         let Some(UnderWay { step, .. }) = self.step.take_if(due) else { return false };
         let was_still = self.grip.is_still();
         self.grip = self.grip.done(step);
+        if matches!(step, Step::Bar(_)) && self.makes_context_at.is_some_and(|at| at > now) {
+            self.activity = Activity::AtContext { since: Mono(now) };
+            self.grip.stopped.insert(self.process);
+        }
         match (was_still, self.grip.is_still()) {
             (false, true) => {
                 self.holds += 1;
                 commands.push(Command::Stop(self.index));
             }
             (true, false) => {
-                if matches!(self.activity, Activity::AtLaunch { .. }) {
-                    self.activity = Activity::Computing { since: Mono(now) };
-                }
+                self.activity = match self.activity {
+                    Activity::AtLaunch { .. } => Activity::Computing { since: Mono(now) },
+                    Activity::AtContext { .. } => Activity::Opening { since: Mono(now) },
+                    other => other,
+                };
                 commands.push(Command::Go(self.index));
             }
             _ => {}
@@ -205,7 +221,7 @@ impl Tenant {
             self.step = Some(UnderWay { step, ends_at: Some(now) });
         } else {
             self.step = None;
-            self.want = None;
+            self.want = Want::Free;
             self.means.remove(&Means::Lock);
         }
         self.follow(now);
@@ -216,18 +232,25 @@ impl Tenant {
         self.has_exited = true;
         self.grip = Grip::default();
         self.step = None;
-        self.want = None;
+        self.want = Want::Free;
     }
 
     fn next_step(&self) -> Option<Step> {
-        let want = match self.want {
-            None => Want::Free,
-            Some(Means::Gate) => Want::Gated,
-            Some(Means::Freeze) => Want::Frozen(Freezer::Cgroup),
-            Some(Means::Lock) => Want::Locked,
-            Some(Means::Park) => Want::Parked,
-        };
-        hold::next(&self.grip, want, Body { processes: &self.processes, can_freeze: true, freezer: Freezer::Cgroup })
+        hold::next(
+            &self.grip,
+            self.want,
+            Body { processes: &self.processes, can_freeze: true, freezer: Freezer::Cgroup },
+        )
+    }
+}
+
+fn means_of(want: Want) -> Option<Means> {
+    match want {
+        Want::Free => None,
+        Want::Gated | Want::Barred => Some(Means::Gate),
+        Want::Frozen(_) => Some(Means::Freeze),
+        Want::Locked => Some(Means::Lock),
+        Want::Parked => Some(Means::Park),
     }
 }
 
