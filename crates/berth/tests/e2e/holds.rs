@@ -6,10 +6,11 @@ use std::sync::Arc;
 use berth_load::{Edge, Phase};
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
-use berth_model::{Change, Source, SourceStatus, TaskRow};
+use berth_model::{Change, Source, SourceStatus};
 use serde_json::Value;
 
-use crate::support::{Cgroup, Container, Daemon, Engine, Host, Nobody, Running, Tenant, run, skip, until};
+use crate::support::held::is_at;
+use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Running, Tenant, run, skip, until};
 
 /// Not allowed; no such tenant.
 const DENIED: i32 = 4;
@@ -17,10 +18,6 @@ const NO_TENANT: i32 = 5;
 
 /// Computes for five seconds.
 const PRODUCT: [&str; 2] = ["--size", "24000"];
-
-fn is_at(row: &TaskRow, stage: HoldStage) -> bool {
-    row.hold.as_ref().is_some_and(|hold| hold.stage == stage)
-}
 
 fn is_frozen(cgroup: &Cgroup) -> bool {
     let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
@@ -242,10 +239,6 @@ fn a_daemon_that_stops_releases_a_person_s_holds_too() {
     assert!(gone.stderr.contains("no daemon listens on"), "{gone:?}");
 }
 
-fn status(engine: &Engine, container: &Container) -> String {
-    engine.docker(&["inspect", "--format", "{{.State.Status}}", &container.id]).ok().trim().to_owned()
-}
-
 #[test]
 fn the_engine_shows_a_held_container_as_paused_and_its_unpause_is_a_person_s_word() {
     let test = "the_engine_shows_a_held_container_as_paused_and_its_unpause_is_a_person_s_word";
@@ -259,14 +252,14 @@ fn the_engine_shows_a_held_container_as_paused_and_its_unpause_is_a_person_s_wor
     container.reaches(Phase::Hold);
     daemon.row_where(&container.key(), |row| row.container_name == container.name && row.task_id.is_some());
     daemon.berth(&["hold", &container.id[..12]]).ok();
-    assert_eq!(status(&engine, &container), "paused");
+    assert_eq!(container.says(".State.Status"), "paused");
     daemon.berth(&["release", &container.name]).ok();
-    assert_eq!(status(&engine, &container), "running");
+    assert_eq!(container.says(".State.Status"), "running");
 
     daemon.berth(&["hold", &container.name]).ok();
     engine.docker(&["unpause", &container.id]).ok();
     daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Exempt));
-    assert_eq!(status(&engine, &container), "running");
+    assert_eq!(container.says(".State.Status"), "running");
 
     engine.docker(&["pause", &container.id]).ok();
     until("the pause to be known", || {
@@ -276,6 +269,6 @@ fn the_engine_shows_a_held_container_as_paused_and_its_unpause_is_a_person_s_wor
     let refused = daemon.berth(&["release", &container.name]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("someone else has paused"), "{refused:?}");
-    assert_eq!(status(&engine, &container), "paused", "what others paused stays paused");
+    assert_eq!(container.says(".State.Status"), "paused", "what others paused stays paused");
     engine.docker(&["unpause", &container.id]).ok();
 }
