@@ -155,6 +155,41 @@ fn containers_of_a_compose_project_on_gpus_of_their_own_wait_together() {
     assert_eq!(explained(&daemon, &second.name)["gang_with"], serde_json::json!([first.name]));
 }
 
+/// Containers of many people run as root: whose they are, labels say.
+#[test]
+fn owners_named_by_labels_are_exempt_by_name_and_by_user_id_only_where_no_label_names_them() {
+    let test = "owners_named_by_labels_are_exempt_by_name_and_by_user_id_only_where_no_label_names_them";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| {
+        (settings.docker.mode, settings.docker.socket) = (Mode::Required, engine.socket());
+        settings.hold.policy = PolicyName::Fifo;
+        settings.hold.never_owners = vec!["ada".into(), "0".into()];
+    });
+    let run = |name: &str, labels: &[&str]| {
+        let container = engine.run(&host, name, labels, &["hold"]);
+        container.reaches(Phase::Hold);
+        container
+    };
+    let never = ["--label", "berth.hold=never", "--label", "berth.owner=eve"];
+    let [adas, eves, unlabelled, never] = [
+        run("adas", &["--label", "berth.owner=ada"]),
+        run("eves", &["--label", "berth.owner=eve"]),
+        run("unlabelled", &[]),
+        run("never", &never),
+    ];
+    for (container, why) in [
+        (&adas, "`hold.never_owners` lists `ada`"),
+        (&unlabelled, "`hold.never_owners` lists `0`"),
+        (&never, "its label says `berth.hold=never`"),
+    ] {
+        let row = daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Exempt));
+        assert_eq!(row.hold.map(|hold| hold.reason).as_deref(), Some(why));
+    }
+    let row = daemon.row_where(&eves.key(), |row| row.container_name == eves.name);
+    assert!(!is_at(&row, HoldStage::Exempt), "{row:?}");
+}
+
 #[test]
 fn a_dry_run_is_the_administrator_s() {
     let host = Host::start();
