@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use berth_model::history::{Happening, Query, Record, Told};
+use proptest::prelude::*;
 use rustix::process::geteuid;
 
 use super::testing::{at, record, released};
@@ -262,4 +263,33 @@ fn a_read_only_file_system_is_told_before_and_at_the_start() {
         assert!(source.contains("Read-only file system"), "{error}: {source}");
     }
     assert_eq!(all(&dir).records.len(), 5, "what is there can be read");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Wherever a crash, a disk or a hand has been: nothing is told that was not written, in another order or twice, and the
+    /// next record is there.
+    #[test]
+    fn whatever_happened_to_the_file_what_is_told_was_written(
+        cut: prop::sample::Index,
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let (_parent, dir) = home();
+        write(&dir, &five());
+        let mut bytes = fs::read(segment(&dir)).unwrap();
+        bytes.truncate(cut.index(bytes.len() + 1));
+        for (at, value) in hits.into_iter().filter(|_| !bytes.is_empty()).collect::<Vec<_>>() {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        fs::write(segment(&dir), bytes).unwrap();
+        write(&dir, &[released(9, "after")]);
+        let mut told = all(&dir).records;
+        prop_assert_eq!(told.first(), Some(&released(9, "after")));
+        told.remove(0);
+        told.reverse();
+        let mut written = five().into_iter();
+        prop_assert!(told.iter().all(|record| written.any(|one| one == *record)), "{:?}", told);
+    }
 }

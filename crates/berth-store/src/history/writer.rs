@@ -161,3 +161,20 @@ fn chain(error: &HistoryError) -> String {
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
     format!("{error}{source}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::testing::released;
+
+    /// Nobody takes records from the queue, as if the disk hung.
+    #[test]
+    fn a_record_that_finds_no_room_is_dropped_and_counted_and_nobody_waits() {
+        let (record_tx, record_rx) = mpsc::sync_channel(2);
+        let writer = Writer { record_tx, dropped: Arc::default() };
+        for second in 0..5 {
+            writer.write(released(second, "its turn"));
+        }
+        assert_eq!((record_rx.try_iter().count(), writer.dropped.load(Ordering::Relaxed)), (2, 3));
+    }
+}

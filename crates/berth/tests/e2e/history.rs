@@ -10,7 +10,7 @@ use berth_model::snapshot::HoldCounters;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Cgroup, Daemon, Engine, Host, Running, until};
+use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Running, run, until};
 
 /// Computes for five seconds.
 const PRODUCT: [&str; 3] = ["load", "--size", "24000"];
@@ -184,4 +184,28 @@ fn a_daemon_that_cannot_remember_watches_all_the_same_and_says_why() {
     assert!(told.stderr.contains("in-the-way"), "{told:?}");
     let log = std::fs::read_to_string(host.file("berth.log")).unwrap();
     assert!(log.contains("will not be remembered") && log.contains("in-the-way"), "{log}");
+}
+
+#[test]
+fn whoever_may_ask_the_daemon_may_read_and_its_files_are_for_nobody_else() {
+    let host = Host::start();
+    let nobody = Nobody::on(&host);
+    let mut daemon = host.daemon_with("berth", |settings| settings.api.socket_mode = "0666".into());
+    let tenant = host.holder("told", &[]);
+    daemon.sees(&tenant.key());
+    daemon.berth(&["hold", tenant.cgroup.path(), "--reason", "demo at noon"]).ok();
+    let (socket, dir) = (daemon.settings.api.socket.display(), daemon.settings.history.dir.display());
+    let set = ["--socket", &socket.to_string(), "--set", &format!("history.dir={dir}"), "history"];
+    let told = until("the hold on record", || {
+        let told = run(&mut nobody.berth(&set)).ok();
+        told.contains("demo at noon").then_some(told)
+    });
+    assert!(told.contains("held (freeze) by root"), "{told}");
+    assert_eq!(daemon.stop(), 0);
+    let refused = run(&mut nobody.berth(&set));
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+    assert!(
+        refused.stderr.contains("only its user may read") && refused.stderr.contains("Permission denied"),
+        "{refused:?}"
+    );
 }
