@@ -1,6 +1,6 @@
 //! One simulated GPU: its memory account, SMs, copy engines, the driver at work on contexts, and what NVML's meter sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_proto::sim::Device;
 
@@ -33,6 +33,8 @@ pub(super) struct Gpu {
     copy_in: Fluid,
     copy_out: Fluid,
     driver: Fluid,
+    /// Processes whose threads stand still.
+    still: BTreeSet<u32>,
     pub(super) meter: Meter,
     pub(super) lost: bool,
     /// From when on the driver has it running; without meaning while nobody has a context.
@@ -55,6 +57,7 @@ impl Gpu {
             copy_in: Fluid::default(),
             copy_out: Fluid::default(),
             driver: Fluid::default(),
+            still: BTreeSet::new(),
             meter: Meter::new(from_ms(profile.nvml.utilisation_window_ms as f64)),
             lost: false,
             awake_at: 0,
@@ -109,6 +112,13 @@ impl Gpu {
         }
     }
 
+    pub(super) fn stand_still(&mut self, now: u64, pid: u32, still: bool) {
+        let changed = if still { self.still.insert(pid) } else { self.still.remove(&pid) };
+        if changed {
+            [Lane::CopyIn, Lane::CopyOut, Lane::Driver].into_iter().for_each(|lane| self.share(now, lane));
+        }
+    }
+
     /// The driver leaves off what it does to a context.
     pub(super) fn drop_section(&mut self, now: u64, context: u64) {
         self.driver.remove(now, |job| job.context == context);
@@ -138,17 +148,20 @@ impl Gpu {
     fn share(&mut self, now: u64, lane: Lane) {
         match lane {
             Lane::Compute | Lane::Driver => self.share_sms(now),
-            Lane::CopyIn => self.copy_in.set_rates(now, &shares::copies(self.copy_in.jobs(), self.copy_in_capacity)),
-            Lane::CopyOut => {
-                self.copy_out.set_rates(now, &shares::copies(self.copy_out.jobs(), self.copy_out_capacity));
-            }
+            Lane::CopyIn => self.copy_in.set_rates(now, &self.copies(&self.copy_in, self.copy_in_capacity)),
+            Lane::CopyOut => self.copy_out.set_rates(now, &self.copies(&self.copy_out, self.copy_out_capacity)),
         }
+    }
+
+    fn copies(&self, engine: &Fluid, capacity: f64) -> Vec<f64> {
+        shares::moving(engine.jobs(), &self.still, |jobs| shares::copies(jobs, capacity))
     }
 
     /// Kernels hold up the driver's work on contexts, and that work holds up kernels.
     fn share_sms(&mut self, now: u64) {
         let kernels = self.compute.jobs();
-        let sections = shares::sections(self.driver.jobs(), self.compute_weight * shares::processes(kernels) as f64);
+        let others = self.compute_weight * shares::processes(kernels) as f64;
+        let sections = shares::moving(self.driver.jobs(), &self.still, |jobs| shares::sections(jobs, others));
         let mut rates = match self.sharing {
             Sharing::Mps => shares::together(kernels),
             Sharing::TimeSliced => shares::sliced(kernels, self.slice_efficiency),

@@ -139,6 +139,7 @@ impl Engine {
 
     /// The process is gone: its calls are forgotten, its kernels dropped, its contexts torn down.
     pub fn process_exited(&mut self, pid: u32) {
+        self.stand_still(pid, false);
         self.abandon_operations(pid);
         self.processes.remove(&pid);
         let contexts: Vec<u64> = self.contexts_of(pid).collect();
@@ -146,6 +147,14 @@ impl Engine {
             self.orphan(context);
         }
         self.completions.retain(|completion| completion.pid != pid);
+    }
+
+    /// The process's threads stand still, or move again. Making and ending its contexts and its copies need them and stand
+    /// still too, in nobody's way; its kernels run on.
+    pub fn stand_still(&mut self, pid: u32, still: bool) {
+        for gpu in &mut self.gpus {
+            gpu.stand_still(self.now, pid, still);
+        }
     }
 
     /// The fault strikes now and stays. Refused if there is nothing it could strike.

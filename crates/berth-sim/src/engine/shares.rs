@@ -32,6 +32,13 @@ pub(super) fn sections(jobs: &[Job], others: f64) -> Vec<f64> {
     vec![1.0 / (jobs.len() as f64 + others); jobs.len()]
 }
 
+/// Rates of work that needs its process's threads: `share` as if those that stand still were not there.
+pub(super) fn moving(jobs: &[Job], still: &BTreeSet<u32>, share: impl Fn(&[Job]) -> Vec<f64>) -> Vec<f64> {
+    let moving: Vec<Job> = jobs.iter().filter(|job| !still.contains(&job.pid)).cloned().collect();
+    let mut rates = share(&moving).into_iter();
+    jobs.iter().map(|job| if still.contains(&job.pid) { None } else { rates.next() }.unwrap_or(0.0)).collect()
+}
+
 /// How many processes the jobs are of.
 pub(super) fn processes(jobs: &[Job]) -> usize {
     jobs.iter().map(|job| job.pid).collect::<BTreeSet<u32>>().len()
@@ -96,6 +103,13 @@ mod tests {
         assert_eq!(sections(&[section(), section()], 0.0), [0.5, 0.5]);
         assert_eq!(sections(&[section(), section()], 2.0), [0.25, 0.25]);
         assert!(sections(&[], 0.0).is_empty());
+    }
+
+    #[test]
+    fn who_stands_still_is_in_nobodys_way() {
+        let jobs = [kernel(1, 1.0), kernel(2, 1.0), kernel(3, 1.0)];
+        assert_eq!(moving(&jobs, &BTreeSet::from([2]), |jobs| sections(jobs, 0.0)), [0.5, 0.0, 0.5]);
+        assert_eq!(moving(&jobs, &BTreeSet::new(), |jobs| copies(jobs, 1.5)), [0.5; 3]);
     }
 
     #[test]

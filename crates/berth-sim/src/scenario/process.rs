@@ -20,8 +20,6 @@ pub(super) struct Process {
     pub(super) still_since: Option<u64>,
     /// While it stands still: how long after it is let go it does `next`. `None`: it waits for the driver.
     pub(super) left_ns: Option<u64>,
-    /// How long it stood still in the present call, which lasts longer by that.
-    pub(super) debt_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +45,6 @@ impl Process {
             next: Next::Step,
             still_since: None,
             left_ns: None,
-            debt_ns: 0,
         }
     }
 
@@ -60,26 +57,17 @@ impl Process {
     pub(super) fn let_go(&mut self, now: u64) -> Option<u64> {
         let still_ns = now - self.still_since.take()?;
         self.run.held_ns += still_ns;
-        let left_ns = self.left_ns.take();
-        if left_ns.is_none() && self.needs_cpu() {
-            self.debt_ns += still_ns;
-        }
-        left_ns
-    }
-
-    /// How much later than the driver's answer the call returns, counted from when the process is not still. What it lacks is
-    /// its own part: that it stood in line with others for longer costs it nothing more.
-    pub(super) fn lag_ns(&self, now: u64) -> u64 {
-        if !self.needs_cpu() {
-            return 0;
-        }
-        let still_ns = self.debt_ns + self.still_since.map_or(0, |since| now - since);
-        still_ns.min(self.steps.front().map_or(0, |(_, step)| step.alone_ns()))
+        self.left_ns.take()
     }
 
     /// A kernel of it has been submitted and it has not been told of its end.
     pub(super) fn has_kernel(&self) -> bool {
-        self.still_since.is_none() && matches!(self.steps.front(), Some((_, Step::Synchronise)))
+        self.still_since.is_none() && self.has_submitted()
+    }
+
+    /// It waits for a kernel, which runs whether it stands still or not.
+    pub(super) fn has_submitted(&self) -> bool {
+        matches!(self.steps.front(), Some((_, Step::Synchronise)))
     }
 
     pub(super) fn stands_before_kernel(&self) -> bool {
@@ -99,9 +87,5 @@ impl Process {
             self.note(Phase::Turn, now);
             self.step_began = now;
         }
-    }
-
-    fn needs_cpu(&self) -> bool {
-        self.steps.front().is_some_and(|(_, step)| step.needs_cpu())
     }
 }

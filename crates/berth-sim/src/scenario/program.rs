@@ -55,9 +55,9 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Step {
     Host { ns: u64 },
-    CreateContext { device: u32, alone_ns: u64 },
+    CreateContext { device: u32 },
     Allocate { bytes: u64 },
-    Copy { direction: Direction, bytes: u64, alone_ns: u64 },
+    Copy { direction: Direction, bytes: u64 },
     TakeTurn,
     Launch { cost: KernelCost },
     Synchronise,
@@ -100,20 +100,19 @@ impl Program {
         let host_ms = profile.host.process_start_ms + 2.0 * bytes as f64 / profile.host.init_gbps / 1e6;
         let mut steps = vec![
             (Phase::Host, Step::Host { ns: from_ms(host_ms) }),
-            (Phase::Context, Step::CreateContext { device: self.device, alone_ns: context_alone_ns(profile) }),
+            (Phase::Context, Step::CreateContext { device: self.device }),
         ];
         steps.extend([(Phase::Allocate, Step::Allocate { bytes }); 3]);
-        steps.extend(self.computing(profile, takes_turns));
+        steps.extend(self.computing(takes_turns));
         steps.extend([(Phase::Free, Step::FreeLast); 3]);
         steps.push((Phase::Teardown, Step::DestroyContext));
         steps
     }
 
-    fn computing(&self, profile: &Profile, takes_turns: bool) -> Vec<(Phase, Step)> {
+    fn computing(&self, takes_turns: bool) -> Vec<(Phase, Step)> {
         let bytes = self.matrix_bytes();
-        let copy = |direction| Step::Copy { direction, bytes, alone_ns: copy_alone_ns(profile, direction, bytes) };
-        let input = [(Phase::Input, copy(Direction::HostToDevice))];
-        let output = [(Phase::Output, copy(Direction::DeviceToHost))];
+        let input = [(Phase::Input, Step::Copy { direction: Direction::HostToDevice, bytes })];
+        let output = [(Phase::Output, Step::Copy { direction: Direction::DeviceToHost, bytes })];
         let kernel = self.kernel(takes_turns);
         let gap = |ns| [(Phase::Gap, Step::Host { ns })];
         let inputs = [input, input].concat();
@@ -157,44 +156,13 @@ impl Step {
         let stream = DEFAULT_STREAM;
         match self {
             Step::Host { .. } | Step::TakeTurn | Step::EndTurn => None,
-            Step::CreateContext { device, .. } => Some(Request::ContextCreate { device }),
+            Step::CreateContext { device } => Some(Request::ContextCreate { device }),
             Step::Allocate { bytes } => Some(Request::MemAlloc { context, bytes }),
-            Step::Copy { direction, bytes, .. } => {
-                Some(Request::Copy { context, stream, direction, bytes, wait: true })
-            }
+            Step::Copy { direction, bytes } => Some(Request::Copy { context, stream, direction, bytes, wait: true }),
             Step::Launch { cost } => Some(Request::Launch { context, stream, cost }),
             Step::Synchronise => Some(Request::StreamSync { context, stream }),
             Step::FreeLast => Some(Request::MemFree { context, pointer: last_pointer }),
             Step::DestroyContext => Some(Request::ContextDestroy { context }),
         }
     }
-
-    /// Whether the call needs the process's own threads while it lasts: they fill the context, and move what is copied from
-    /// and to pageable memory. A kernel needs nobody.
-    pub(super) fn needs_cpu(self) -> bool {
-        !matches!(self, Step::Synchronise | Step::TakeTurn)
-    }
-
-    /// The most a call can lack when its process is let go: all of it, and nobody else in the way of it.
-    pub(super) fn alone_ns(self) -> u64 {
-        match self {
-            Step::CreateContext { alone_ns, .. } | Step::Copy { alone_ns, .. } => alone_ns,
-            _ => u64::MAX,
-        }
-    }
-}
-
-fn context_alone_ns(profile: &Profile) -> u64 {
-    let context = &profile.context;
-    let parts =
-        [context.create_open_ms, context.create_serial_ms, context.create_blocking_ms, context.create_finish_ms];
-    from_ms(parts.into_iter().sum())
-}
-
-fn copy_alone_ns(profile: &Profile, direction: Direction, bytes: u64) -> u64 {
-    let gbps = match direction {
-        Direction::HostToDevice => profile.copy.h2d_process_gbps,
-        _ => profile.copy.d2h_process_gbps,
-    };
-    nanos((bytes as f64 / gbps + profile.copy.latency_us * 1e3).ceil())
 }

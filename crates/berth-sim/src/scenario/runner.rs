@@ -1,7 +1,6 @@
 //! Drives the processes of a scenario: steps on the host's time, calls on the engine's, until all have ended.
 //!
-//! A process that stands still does nothing on the host, and a call that needs its threads lasts longer by the time it stood
-//! still. The driver's own sections are finished all the same: they are in the kernel, where nobody is frozen.
+//! A process that stands still does nothing on the host, and calls that need its threads stand still with it; its kernels do not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -82,7 +81,7 @@ impl<'a> Runner<'a> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let wish = self.manager.next_event().map(|at| at.max(now));
         let next = timer.into_iter().chain(self.engine.next_event()).chain(wish).min();
-        let nothing_under_way = self.timers.is_empty() && self.tickets.is_empty();
+        let nothing_under_way = self.timers.is_empty() && !self.tickets.values().any(|call| self.may_be_answered(*call));
         let lost_patience = nothing_under_way && now > self.last_step_at.saturating_add(PATIENCE_NS);
         let Some(next) = next.filter(|_| !lost_patience) else {
             let waiting = self.processes.iter().filter(|process| !process.steps.is_empty()).count();
@@ -101,6 +100,11 @@ impl<'a> Runner<'a> {
             self.go_on(index)?;
         }
         Ok(())
+    }
+
+    /// A call of a process that stands still may wait for it to be let go.
+    fn may_be_answered(&self, (index, by_manager): (usize, bool)) -> bool {
+        by_manager || self.processes[index].still_since.is_none() || self.processes[index].has_submitted()
     }
 
     fn moment(&self) -> Moment {
@@ -150,7 +154,6 @@ impl<'a> Runner<'a> {
     fn begin_step(&mut self, index: usize) -> Result<(), ProgramFailed> {
         let process = &mut self.processes[index];
         process.step_began = self.engine.now();
-        process.debt_ns = 0;
         let Some((_, step)) = process.steps.front().copied() else { return Ok(()) };
         let sight = match step {
             Step::CreateContext { .. } => Some(Sight::Initialises),
@@ -203,11 +206,10 @@ impl<'a> Runner<'a> {
 
     /// The driver has answered the process's call; whether it can take the answer is another matter.
     fn answered(&mut self, index: usize, reply: Reply) -> Result<(), ProgramFailed> {
-        let lag_ns = self.processes[index].lag_ns(self.engine.now());
-        if lag_ns == 0 && self.processes[index].still_since.is_none() {
+        if self.processes[index].still_since.is_none() {
             return self.end_step(index, reply);
         }
-        self.later(index, lag_ns, Next::End(reply));
+        self.later(index, 0, Next::End(reply));
         Ok(())
     }
 
@@ -267,6 +269,7 @@ impl<'a> Runner<'a> {
             return;
         }
         process.stop(now);
+        self.engine.stand_still(process.pid, true);
         let timer = self.timers.iter().find(|(_, whose)| *whose == index).copied();
         process.left_ns = timer.map(|(at, _)| at - now);
         if let Some(timer) = timer {
@@ -276,6 +279,7 @@ impl<'a> Runner<'a> {
 
     fn let_go(&mut self, index: usize) {
         let now = self.engine.now();
+        self.engine.stand_still(self.processes[index].pid, false);
         if let Some(left_ns) = self.processes[index].let_go(now) {
             self.timers.insert((now + left_ns, index));
         }

@@ -111,6 +111,36 @@ fn nobody_lets_go_is_told_not_waited_for() {
     assert!(matches!(failed, Failed::Stuck { waiting: 1, .. }), "{failed}");
 }
 
+/// Stops a process while its context is made, and then only looks on.
+struct Onlooker {
+    next: u64,
+}
+
+impl Manager for Onlooker {
+    fn saw(&mut self, _: u64, _: usize, _: Sight) -> Passage {
+        Passage::AT_ONCE
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        Some(self.next)
+    }
+
+    fn act(&mut self, engine: &Engine) -> Vec<Command> {
+        if engine.now() < self.next {
+            return Vec::new();
+        }
+        self.next += 60 * S;
+        vec![Command::Stop(0)]
+    }
+}
+
+#[test]
+fn nobody_lets_go_is_told_though_a_call_is_open_and_someone_looks_on() {
+    let context = amid(&product(8_192).run(&rtx3090()).unwrap(), Phase::Context);
+    let failed = product(8_192).run_managed(&rtx3090(), &mut Onlooker { next: context }).unwrap_err();
+    assert!(matches!(failed, Failed::Stuck { waiting: 1, .. }), "{failed}");
+}
+
 #[test]
 fn moments_are_seen_in_their_order() {
     let mut script = Script::default();

@@ -84,6 +84,46 @@ fn context_made_beside_a_kernel_takes_longer_and_costs_the_kernel_its_blocking_p
 }
 
 #[test]
+fn context_of_a_process_that_stands_still_is_not_made_and_in_nobodys_way() {
+    let mut rig = Rig::new();
+    let [first, second] = [1, 2].map(|pid| rig.start(pid, Request::ContextCreate { device: 0 }));
+    rig.run_to(108 * MS);
+    rig.engine.stand_still(1, true);
+    assert!((rig.wait(second).0 / MS).abs_diff(108 + 132) <= 9, "as if alone");
+    rig.run_to(2 * SECOND);
+    assert!(!rig.is_answered(first));
+    rig.engine.stand_still(1, false);
+    assert!((rig.wait(first).0 / MS).abs_diff(2_000 + 132) <= 9, "all of it is left to do");
+}
+
+#[test]
+fn copy_stands_still_with_its_process_and_a_kernel_does_not() {
+    let mut rig = Rig::new();
+    let context = rig.context(1);
+    rig.launch(1, context, 0, 500, 100);
+    let begin = rig.engine.now();
+    let stream = rig.handle(1, Request::StreamCreate { context });
+    let (direction, bytes) = (berth_proto::sim::Direction::HostToDevice, 6_900_000_000);
+    let copied = rig.start(1, Request::Copy { context, stream, direction, bytes, wait: true });
+    rig.engine.stand_still(1, true);
+    rig.run_for(10 * SECOND);
+    assert_eq!(rig.engine.compute_load(0), 0.0, "the kernel is over");
+    rig.engine.stand_still(1, false);
+    assert_eq!((rig.wait(copied).0 - begin) / MS, 11_000);
+}
+
+#[test]
+fn exit_of_a_process_that_stands_still_leaves_nothing_behind() {
+    let mut rig = Rig::new();
+    rig.start(1, Request::ContextCreate { device: 0 });
+    rig.run_to(150 * MS);
+    rig.engine.stand_still(1, true);
+    rig.engine.process_exited(1);
+    rig.run_for(SECOND);
+    assert_eq!((rig.gpu().used_bytes, rig.engine.next_event()), (4 * MIB, None));
+}
+
+#[test]
 fn kernels_of_mps_clients_do_not_hold_up_the_driver() {
     let mut rig = Rig::with(1, berth_sim::Sharing::Mps);
     let context = rig.context(1);
