@@ -22,8 +22,8 @@ Examples:
   berth bench hold --ground cgroup --part gate --part lock --turns 100
   berth bench hold --part park --size 512MiB --size 4GiB
 
-Needs root. Tenants are started and removed again; nobody else's are touched. What was measured before
-Ctrl-C is printed and saved, and whoever is held is let go.";
+Needs root. Tenants are started and removed again; nobody else's are touched. What was measured
+before Ctrl-C is printed and saved, and whoever is held is let go.";
 
 /// How fast a tenant is held and let go, by every means of this host
 #[derive(Debug, clap::Args)]
