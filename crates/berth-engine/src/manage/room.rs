@@ -20,6 +20,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// Those named as having the memory someone waits for; the largest.
 const MOST_NAMED: usize = 3;
 
+/// The pool that nothing can be had from.
+const CLOSED: GpuIndex = GpuIndex(u32::MAX);
+
 /// What the manager keeps about memory.
 #[derive(Debug, Default)]
 pub(super) struct Room {
@@ -158,7 +161,7 @@ impl Manager {
     /// Says how deep each pool is, who takes from which, and why someone waits.
     pub(super) fn hand_out(&mut self, view: &View, now: Mono) {
         let is_on = self.queues_for_memory();
-        let wanted = if is_on { self.pools_of(view) } else { BTreeMap::new() };
+        let wanted = if is_on { self.pools_of(view, now) } else { BTreeMap::new() };
         let keeper = &self.keeper;
         self.room.pools.settle(now, |key| {
             let tenant = view.tenants.iter().find(|tenant| tenant.key == *key)?;
@@ -167,7 +170,7 @@ impl Manager {
         });
         if !wanted.is_empty() {
             // Before anybody is sent there.
-            for (gpu, ceiling) in self.room.pools.ceilings() {
+            for (gpu, ceiling) in self.room.pools.ceilings().into_iter().chain([(CLOSED, Bytes(0))]) {
                 if self.room.allowed.insert(gpu, ceiling) != Some(ceiling) {
                     self.ground.allow(gpu, ceiling);
                 }
@@ -184,8 +187,14 @@ impl Manager {
         self.say_why(view, now);
     }
 
-    /// Of everybody who shares a GPU and may be stopped, the pool each process is to take from.
-    fn pools_of(&self, view: &View) -> BTreeMap<ProcKey, GpuIndex> {
+    /// Of everybody who shares a GPU and may be stopped, the pool each process is to take from. Where someone has waited for too
+    /// long, newcomers take nothing until it has been served: else those that fit would keep it waiting for ever.
+    fn pools_of(&self, view: &View, now: Mono) -> BTreeMap<ProcKey, GpuIndex> {
+        let overdue = self.overdue(view, now);
+        let is_late = |tenant: &Tenant, gpu: GpuIndex| {
+            let is_behind = overdue.get(&gpu).is_some_and(|arrived| *arrived < tenant.arrived);
+            is_behind && tenant.activity == Activity::Loading
+        };
         let may_stop = |tenant: &&Tenant| tenant.means.contains(&Means::Gate) && tenant.stand != Stand::ByPerson;
         let shares = |tenant: &&Tenant| {
             view.tenants.iter().any(|other| {
@@ -194,9 +203,28 @@ impl Manager {
         };
         let processes = view.tenants.iter().filter(may_stop).filter(shares).flat_map(|tenant| {
             let each = self.activities.processes_of(&tenant.key).into_iter();
-            each.filter_map(|process| Some((process, self.pool_of(process, tenant, view)?)))
+            each.filter_map(move |process| {
+                let gpu = self.pool_of(process, tenant, view)?;
+                Some((process, if is_late(tenant, gpu) { CLOSED } else { gpu }))
+            })
         });
         processes.collect()
+    }
+
+    /// When the first of those arrived who have stood at an allocation for longer than anyone should, by GPU.
+    fn overdue(&self, view: &View, now: Mono) -> BTreeMap<GpuIndex, Mono> {
+        let mut overdue: BTreeMap<GpuIndex, Mono> = BTreeMap::new();
+        for tenant in &view.tenants {
+            let Activity::AtAllocation { since, .. } = tenant.activity else { continue };
+            if now.since(since) < self.rules.fifo.longest_wait.get() {
+                continue;
+            }
+            for gpu in &tenant.gpus {
+                let first = overdue.entry(*gpu).or_insert(tenant.arrived);
+                *first = (*first).min(tenant.arrived);
+            }
+        }
+        overdue
     }
 
     /// Where a process allocates. Which of several GPUs an allocation is for cannot be seen: then the one with most room counts,

@@ -81,8 +81,10 @@ impl Ground for OpenGround {
         *self.0.taken.lock().unwrap()
     }
 
-    fn allow(&self, _: GpuIndex, ceiling: Bytes) {
-        *self.0.ceiling.lock().unwrap() = Some(ceiling);
+    fn allow(&self, gpu: GpuIndex, ceiling: Bytes) {
+        if gpu == GPU {
+            *self.0.ceiling.lock().unwrap() = Some(ceiling);
+        }
     }
 
     fn is_asked_to_end(&self, _: &Place) -> bool {

@@ -58,6 +58,8 @@ struct Trouble {
     retry_at: Option<Mono>,
     /// Processes that cannot be set free for now; the others do not wait for them.
     aside: BTreeSet<ProcKey>,
+    /// The step that cannot be undone and of which others have been told: it may go on for hours, until there is room.
+    told: Option<Step>,
 }
 
 /// Time it could not use a GPU, in this task.
@@ -262,7 +264,7 @@ impl Holding {
                     self.handing.act(at);
                 }
                 self.set_grip(self.grip.done(step), at);
-                self.trouble.tries = 0;
+                (self.trouble.tries, self.trouble.told) = (0, None);
                 None
             }
             Err(failure) => self.fail(step, failure, at, patience),
@@ -301,7 +303,8 @@ impl Holding {
             Some(process) => self.trouble.aside.extend([process]),
             None => self.trouble.retry_at = Some(at + patience.longest_pause),
         }
-        Some(Failure { wanted: Want::Free, message: failure.message })
+        let is_news = self.trouble.told.replace(step) != Some(step);
+        is_news.then_some(Failure { wanted: Want::Free, message: failure.message })
     }
 
     /// It cannot be held this way: undo what was done, and let nobody try again at once.

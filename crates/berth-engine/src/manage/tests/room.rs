@@ -171,3 +171,22 @@ fn whom_the_driver_must_not_move_is_not_parked_and_the_waiting_one_is_told_why()
     let told = "GPU 0 has 8.0 GiB left, `/t1` has 14.0 GiB, which cannot be parked: it maps /dev/shm/nccl-x";
     assert_eq!(host.reason(2), told);
 }
+
+#[test]
+fn newcomers_take_nothing_while_someone_has_waited_for_too_long() {
+    let mut host = Host::full();
+    host.passes(30_000);
+    host.arrives(3);
+    host.sees(&[(1, 14), (2, 1), (3, 1)]);
+    host.settle();
+    let pools = |host: &Host| host.meter.limited.lock().unwrap().values().copied().collect::<Vec<_>>();
+    assert_eq!(pools(&host), [GPU; 3], "what fits passes");
+    host.passes(31_000);
+    host.sees(&[(1, 14), (2, 1), (3, 1)]);
+    host.settle();
+    assert_eq!(pools(&host)[..2], [GPU; 2], "who computes goes on as before");
+    assert_ne!(pools(&host)[2], GPU, "who comes after it waits behind it");
+    host.sees(&[(1, 5), (2, 1), (3, 1)]);
+    host.settle();
+    assert_eq!(pools(&host), [GPU; 3], "it has been served");
+}

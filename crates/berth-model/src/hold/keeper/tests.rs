@@ -322,3 +322,24 @@ fn of_what_an_earlier_daemon_left_and_is_over_only_the_note_is_removed() {
     assert_eq!((turn.notes, turn.orders), (vec![(tenant(), None)], vec![]));
     assert_eq!(keeper.view(&tenant(), Mono(1)), None);
 }
+
+#[test]
+fn what_cannot_be_undone_for_long_is_told_once_and_goes_on_being_tried() {
+    let mut keeper = Keeper::default();
+    let grip = Grip { locked: [process(3)].into(), parked: [process(3)].into(), ..Grip::default() };
+    let note = Note { grip, want: Want::Free, by: By::Policy, reason: "after a crash".into(), since: Mono(0) };
+    keeper.adopt(&tenant(), note, true, Mono(1));
+    let (mut tried, mut told) = (0, 0);
+    for second in 1..600 {
+        let at = Mono(second * 1_000_000_000);
+        let turn = keeper.turn(at);
+        told += turn.changes.len();
+        for order in turn.orders {
+            // Somebody else has the memory it needs.
+            keeper.step(&order.tenant, order.step, Err(failure(true)), at);
+            tried += 1;
+        }
+    }
+    assert!(tried > 100 && told == 1, "tried {tried} times, told {told} times");
+    assert_eq!(run(&mut keeper, Mono(900_000_000_000)).0, [Step::Restore(process(3)), Step::Unlock(process(3))]);
+}
