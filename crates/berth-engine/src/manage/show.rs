@@ -115,12 +115,15 @@ impl Manager {
         let line = self.line(tenant);
         let Some(place) = line.iter().position(|waiting| waiting.tenant == *tenant) else { return row };
         let behind = line[place].behind.as_ref();
+        let is_for_a_turn =
+            row.by_uid.is_none() && !matches!(row.stands_at, Some(StandsAt::Context | StandsAt::Allocation { .. }));
+        let computes = behind.filter(|_| is_for_a_turn).and_then(|behind| self.computes_before(behind, tenant));
         HoldRow {
             place: u32::try_from(place + 1).ok(),
             places: u32::try_from(line.len()).ok(),
             behind: behind.map(|behind| self.name(behind)),
             expected_at: line[place].expected_at.map(|at| now.wall_at(at)),
-            reason: behind.and_then(|behind| self.computes_before(behind, tenant)).unwrap_or(row.reason),
+            reason: computes.unwrap_or(row.reason),
             ..row
         }
     }

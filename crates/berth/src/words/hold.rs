@@ -17,18 +17,22 @@ pub fn sentence(told: &Explanation, now: Timestamp) -> String {
             "paused by someone else: berth leaves it alone until they let it go on".to_owned()
         }
         Some(hold) => held(hold, now),
-        None if told.policy == PolicyName::Off => {
-            "free: the policy is off, so nobody but persons hold anybody".to_owned()
-        }
-        None if told.left_alone_until.is_some_and(|until| until > now) => {
-            let left = told.left_alone_until.map_or(0.0, |until| until.duration_since(now).as_secs_f64());
-            format!("free: holding it has failed, so policies leave it alone for {} more", seconds(left))
-        }
-        None if told.means.is_empty() => "free: there is nothing by which it could be held here".to_owned(),
-        None => match told.computing_there.as_slice() {
-            [] => "free: nobody else computes where it is".to_owned(),
-            others => format!("free, beside {}", quoted(others)),
-        },
+        None => free(told, now),
+    }
+}
+
+fn free(told: &Explanation, now: Timestamp) -> String {
+    if told.policy == PolicyName::Off {
+        return "free: the policy is off, so nobody but persons hold anybody".to_owned();
+    }
+    let left_alone = told.left_alone_until.map(|until| until.duration_since(now).as_secs_f64());
+    if let Some(left) = left_alone.filter(|left| *left > 0.0) {
+        return format!("free: holding it has failed, so policies leave it alone for {} more", seconds(left));
+    }
+    match told.computing_there.as_slice() {
+        _ if told.means.is_empty() => "free: there is nothing by which it could be held here".to_owned(),
+        [] => "free: nobody else computes where it is".to_owned(),
+        others => format!("free, beside {}", quoted(others)),
     }
 }
 
@@ -100,7 +104,7 @@ pub fn queue(management: &Management, now: Timestamp) -> Option<(String, Vec<Str
 }
 
 /// `expected in about 20 s`.
-pub fn expected(at: Timestamp, now: Timestamp) -> String {
+fn expected(at: Timestamp, now: Timestamp) -> String {
     match at.duration_since(now).as_secs_f64() {
         left if left < 1.0 => "expected any moment".to_owned(),
         left => format!("expected in about {}", seconds(left)),
@@ -181,7 +185,7 @@ pub fn user(uid: u32) -> String {
     if uid == 0 { "root".to_owned() } else { format!("user {uid}") }
 }
 
-pub fn quoted(names: &[String]) -> String {
+fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
