@@ -341,5 +341,6 @@ fn what_cannot_be_undone_for_long_is_told_once_and_goes_on_being_tried() {
         }
     }
     assert!(tried > 100 && told == 1, "tried {tried} times, told {told} times");
-    assert_eq!(run(&mut keeper, Mono(900_000_000_000)).0, [Step::Restore(process(3)), Step::Unlock(process(3))]);
+    let again_at = keeper.turn(Mono(900_000_000_000)).again_at.expect("it is tried again");
+    assert_eq!(run(&mut keeper, again_at).0, [Step::Restore(process(3)), Step::Unlock(process(3))]);
 }
