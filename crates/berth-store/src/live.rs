@@ -85,7 +85,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("a");
         std::fs::create_dir(&dir).unwrap();
-        let kept = kept(Grip { frozen: Some(Freezer::Cgroup), ..Grip::default() }, &dir);
+        let kept = kept(Grip { frozen: Some(Freezer::Cgroup), sheltered: true, ..Grip::default() }, &dir);
         assert_eq!(kept.verified(Path::new("/proc")), kept.entry.grip);
         // Made before the old one goes, so that it cannot have its inode.
         std::fs::create_dir(parent.path().join("b")).unwrap();
