@@ -40,7 +40,7 @@ pub struct Tenant {
     pub memory: Option<Bytes>,
     /// GPU memory it says it will need in all (a label), or did the last time.
     pub needs: Option<Bytes>,
-    /// Its own use of the GPU's cores, as old as [`Gpu::core`]; `None` where the driver does not tell tenants apart.
+    /// Its own use of the GPU's cores, an average over the last seconds; `None` where the driver does not tell tenants apart.
     pub core: Option<Percent>,
     pub stand: Stand,
     /// The means that can be used on it here and now. Empty: it is exempt, and never held.

@@ -31,8 +31,8 @@ pub struct FifoSettings {
     /// A tenant whose bursts are small and who uses no more than this share of a GPU's time is light, and never held.
     #[serde(deserialize_with = "percent")]
     pub light_use: Percent,
-    /// How many tenants make their contexts on a GPU at once; the others wait before theirs. The driver makes no more of them
-    /// in a second if more ask, but then all are ready as late as the last one.
+    /// Of many tenants that come to a GPU at once, so many make their contexts at a time; the others wait before theirs. The
+    /// driver makes no more of them in a second if more ask, but then all are ready as late as the last one. Up to five are left alone.
     #[serde(deserialize_with = "count")]
     pub contexts_at_once: u32,
     /// A tenant that has not computed for this long may be parked to make room for another.
@@ -58,6 +58,10 @@ pub struct FifoSettings {
     /// The driver's average is this old at most; before that a core use of nothing does not mean that nothing runs.
     #[serde(skip)]
     pub stale: Span,
+    /// A tenant's own share of a GPU is an average over up to this long: what it says of one that was quiet all the time
+    /// since is true.
+    #[serde(skip)]
+    pub share_stale: Span,
     /// Core use up to this is none.
     #[serde(skip)]
     pub idle_use: Percent,
@@ -109,7 +113,7 @@ impl Default for FifoSettings {
             longest_memory_wait: Span::from_millis(24 * 3_600_000),
             small_burst: Span::from_millis(10),
             light_use: whole(25),
-            contexts_at_once: 5,
+            contexts_at_once: 3,
             park_idle: Span::from_millis(10_000),
             fair_half_life: Span::from_millis(60_000),
             disturbance: Span::from_millis(500),
@@ -118,6 +122,7 @@ impl Default for FifoSettings {
             settle: Span::from_millis(1_000),
             idle: Span::from_millis(1_000),
             stale: Span::from_millis(500),
+            share_stale: Span::from_millis(5_000),
             idle_use: whole(2),
             holds_per_second: 20,
             still_pays: Span::from_millis(2_000),

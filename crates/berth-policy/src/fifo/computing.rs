@@ -51,7 +51,7 @@ impl<'a> Computing<'a> {
 /// rarer samples, may read as nothing while it computes.
 fn computes_since(tenant: &Tenant, view: &View, book: &Book, settings: &FifoSettings, now: Mono) -> Option<Mono> {
     let is_idle_since = |since: Mono| {
-        is_told_since(tenant, view, since, settings)
+        is_told_since(tenant, view, since + settings.stale.get())
             && busiest_core(tenant, view).is_some_and(|core| core <= settings.idle_use)
     };
     match tenant.activity {
@@ -60,9 +60,9 @@ fn computes_since(tenant: &Tenant, view: &View, book: &Book, settings: &FifoSett
             let is_drained = is_idle_since(since) || book.get(&tenant.key).is_none_or(|record| record.is_drained(now));
             computing_since.filter(|_| !is_drained)
         }
-        // Its own share only: the GPU's says nothing about whose it is.
+        // Its own share only: the GPU's says nothing about whose it is. It may be seconds old, and of a burst that is over.
         Activity::Quiet { since } => {
-            let is_told = is_told_since(tenant, view, since, settings);
+            let is_told = is_told_since(tenant, view, since + settings.share_stale.get());
             (is_told && tenant.core.is_some_and(|core| core > settings.light_use)).then_some(since)
         }
         Activity::Unseen => {
@@ -74,9 +74,8 @@ fn computes_since(tenant: &Tenant, view: &View, book: &Book, settings: &FifoSett
     }
 }
 
-/// The averages of all its GPUs were taken late enough to speak of nothing before `since`.
-fn is_told_since(tenant: &Tenant, view: &View, since: Mono, settings: &FifoSettings) -> bool {
-    let told = since + settings.stale.get();
+/// All its GPUs were looked at later than this.
+fn is_told_since(tenant: &Tenant, view: &View, told: Mono) -> bool {
     tenant.gpus.iter().all(|index| view.gpu(*index).and_then(|gpu| gpu.core_at).is_some_and(|at| at > told))
 }
 
@@ -86,4 +85,44 @@ fn busiest_core(tenant: &Tenant, view: &View) -> Option<Percent> {
 
 pub(super) fn fraction(percent: Percent) -> f64 {
     f64::from(percent.get()) / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::view::{Gpu, Stand};
+
+    /// Quiet since the beginning, with a share of 90 % by the driver when it was asked then.
+    fn computes_when_asked_after(millis: u64) -> bool {
+        let now = Mono(millis * 1_000_000);
+        let share = Percent::checked(90);
+        let tenant = Tenant {
+            key: TenantKey::Cgroup { path: "/a".into() },
+            name: "a".into(),
+            owner: None,
+            gpus: BTreeSet::from([GpuIndex(0)]),
+            gang: None,
+            arrived: Mono(0),
+            activity: Activity::Quiet { since: Mono(0) },
+            memory: None,
+            needs: None,
+            core: share,
+            stand: Stand::Free,
+            means: BTreeSet::new(),
+            past: None,
+        };
+        let gpu = Gpu { index: GpuIndex(0), memory_total: None, memory_used: None, core: share, core_at: Some(now) };
+        let view = View { gpus: vec![gpu], tenants: vec![tenant] };
+        let computing = Computing::of(&view, &Book::default(), &FifoSettings::default(), now);
+        computing.since(&view.tenants[0]).is_some()
+    }
+
+    #[test]
+    fn a_share_that_may_be_of_a_burst_that_is_over_does_not_make_a_quiet_tenant_a_busy_one() {
+        assert!(!computes_when_asked_after(700));
+        assert!(!computes_when_asked_after(4_900), "read three seconds ago, over a second and a half before");
+        assert!(computes_when_asked_after(5_100), "what the driver has seen ever since is more than the probes did");
+    }
 }

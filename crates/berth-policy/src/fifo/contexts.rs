@@ -2,12 +2,13 @@
 //!
 //! The driver makes the contexts of all that ask at the same time side by side, piece by piece: of twenty, the first is ready
 //! when the last one is, and until then the GPU has nothing to compute. A few at a time, the first computes while those
-//! after it are still being made, and nothing is lost: the driver makes no more of them in a second if more ask.
+//! after it are still being made, and nothing is lost: the driver makes no more of them in a second if more ask. No more
+//! than [`LEFT_ALONE`] that come together are left alone: too little is to be gained.
 //!
 //! Who waits stands before its first driver call of any length, with nothing on the GPU. It waits for others' contexts only, a
 //! fraction of a second each; one that takes longer than [`MAKING`] is no longer waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_model::hold::Means;
@@ -22,6 +23,8 @@ use crate::view::{Activity, Stand, Tenant, View};
 
 /// Who has opened the device and has no context after this long is not making one, or will take its time.
 const MAKING: Duration = Duration::from_secs(2);
+/// So many make their contexts at once before anyone waits.
+const LEFT_ALONE: u32 = 5;
 
 /// What contexts have to say about each tenant that waits to make its own, or goes on to; others are not named.
 pub(super) fn wishes<'a>(
@@ -32,6 +35,7 @@ pub(super) fn wishes<'a>(
 ) -> BTreeMap<&'a TenantKey, Wish> {
     let mut wishes = BTreeMap::new();
     let mut making = making(view, book, now);
+    let mut awaited: BTreeSet<GpuIndex> = BTreeSet::new();
     for tenant in super::order::by_arrival(view) {
         let Some(since) = opening_since(tenant) else {
             book.record(&tenant.key).let_in = None;
@@ -40,10 +44,12 @@ pub(super) fn wishes<'a>(
         if book.record(&tenant.key).let_in.is_none() {
             let gpus = gpus(tenant, view);
             let is_late = now.since(since) >= settings.longest_wait.get();
-            let room = |gpu: &GpuIndex| making.get(gpu).is_none_or(|count| *count < settings.contexts_at_once);
-            if can_wait(tenant, book, settings) && !is_late && !gpus.iter().all(room) {
-                let count = gpus.iter().filter_map(|gpu| making.get(gpu)).max().copied().unwrap_or_default();
+            let most = settings.contexts_at_once.max(if is_barred(tenant, book) { 0 } else { LEFT_ALONE });
+            let count = gpus.iter().filter_map(|gpu| making.get(gpu)).max().copied().unwrap_or_default();
+            let is_full = count >= most || gpus.iter().any(|gpu| awaited.contains(gpu));
+            if is_full && !is_late && can_wait(tenant, book, settings) {
                 wishes.insert(&tenant.key, Wish::Bar(Reason::OthersOpen { count }));
+                awaited.extend(gpus);
                 continue;
             }
             book.record(&tenant.key).let_in = Some(now);
@@ -159,23 +165,38 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_made_two_at_a_time_in_order_of_arrival() {
-        let mut host = Host::new(5);
-        assert_eq!(host.let_in(10), [1, 2]);
-        assert_eq!(host.let_in(100), [1, 2]);
-        host.is_ready(2);
-        assert_eq!(host.let_in(300), [1, 2, 3]);
-        host.is_ready(1);
-        host.is_ready(3);
-        assert_eq!(host.let_in(600), [1, 2, 3, 4, 5]);
+    fn of_many_that_come_at_once_two_at_a_time_make_their_contexts_in_order_of_arrival() {
+        let mut host = Host::new(8);
+        assert_eq!(host.let_in(10), [1, 2, 3, 4, 5]);
+        [1, 2, 3].into_iter().for_each(|number| host.is_ready(number));
+        assert_eq!(host.let_in(100), [1, 2, 3, 4, 5], "two are still at it");
+        host.is_ready(5);
+        assert_eq!(host.let_in(300), [1, 2, 3, 4, 5, 6]);
+        host.is_ready(4);
+        host.is_ready(6);
+        assert_eq!(host.let_in(600), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn five_that_come_at_once_are_left_alone() {
+        assert_eq!(Host::new(5).let_in(10), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_overtake_who_waits() {
+        let mut host = Host::new(7);
+        assert_eq!(host.let_in(10), [1, 2, 3, 4, 5]);
+        [1, 2].into_iter().for_each(|number| host.is_ready(number));
+        host.view.tenants.push(opening(8));
+        assert_eq!(host.let_in(100), [1, 2, 3, 4, 5]);
     }
 
     #[test]
     fn who_opens_the_device_and_makes_no_context_keeps_nobody_waiting_for_long() {
-        let mut host = Host::new(4);
-        assert_eq!(host.let_in(0), [1, 2]);
-        assert_eq!(host.let_in(1_900), [1, 2]);
-        assert_eq!(host.let_in(2_001), [1, 2, 3, 4]);
+        let mut host = Host::new(7);
+        assert_eq!(host.let_in(0), [1, 2, 3, 4, 5]);
+        assert_eq!(host.let_in(1_900), [1, 2, 3, 4, 5]);
+        assert_eq!(host.let_in(2_001), [1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]
@@ -187,17 +208,17 @@ mod tests {
 
     #[test]
     fn whom_the_gate_cannot_stop_and_whom_a_person_holds_are_left_alone_and_counted() {
-        let mut host = Host::new(4);
-        host.view.tenants[2].means.clear();
-        host.view.tenants[3].stand = Stand::ByPerson;
-        assert_eq!(host.let_in(0), [1, 2, 3, 4]);
+        let mut host = Host::new(8);
+        host.view.tenants[5].means.clear();
+        host.view.tenants[6].stand = Stand::ByPerson;
+        assert_eq!(host.let_in(0), [1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]
     fn tenants_that_are_known_to_be_light_do_not_wait() {
-        let mut host = Host::new(4);
+        let mut host = Host::new(7);
         let light = crate::view::Past { active_seconds: 5.0, peak_memory: None, duty: 0.05 };
         host.view.tenants.iter_mut().for_each(|tenant| tenant.past = Some(light));
-        assert_eq!(host.let_in(0), [1, 2, 3, 4]);
+        assert_eq!(host.let_in(0), [1, 2, 3, 4, 5, 6, 7]);
     }
 }
