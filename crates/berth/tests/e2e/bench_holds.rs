@@ -19,7 +19,15 @@ fn measured(stage: &'static str, args: &[&str]) -> Value {
     until_within(PATIENCE, "the end of a measurement", || (!bench.process.is_running()).then_some(()));
     assert_eq!(bench.process.wait(), 0, "{}", told(&host));
     bench.leaves_nothing();
+    assert_eq!(pens(bench.process.pid()), Vec::<String>::new(), "cgroups are left");
     serde_json::from_str(&bench.printed()).unwrap()
+}
+
+/// Cgroups of a measurement with this pid in the v1 freezer, on a host that has both hierarchies.
+fn pens(pid: u32) -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/fs/cgroup/freezer").into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&format!("{HOLD}-{pid}-"))).collect()
 }
 
 /// What it said on the way.
@@ -42,9 +50,7 @@ fn every_freezer_of_this_host_and_the_lock_are_measured_beside_their_limits() {
         HOLD,
         &["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--part", "lock", "--turns", "5", "--json"],
     );
-    let both = std::path::Path::new("/sys/fs/cgroup/freezer").exists()
-        && std::path::Path::new("/sys/fs/cgroup/unified").exists();
-    assert_eq!(rows(&report, "cgroup").len(), if both { 4 } else { 2 }, "{report:#}");
+    assert_eq!(rows(&report, "cgroup").len(), if has_both_hierarchies() { 4 } else { 2 }, "{report:#}");
     for row in rows(&report, "cgroup").into_iter().chain(rows(&report, "lock, idle")) {
         assert!(p50_ms(row) > 0.0 && row["bare"]["times_ms"]["p50"].as_f64().unwrap() > 0.0, "{row}");
         assert_eq!(row["goal"]["at_most_ms"], 1.0, "{row}");
@@ -92,6 +98,29 @@ fn a_measurement_of_holds_ended_in_the_middle_tells_what_it_has_and_leaves_nobod
     assert_eq!(bench.process.wait(), 130);
     assert!(bench.printed().contains("cgroup v"), "what was measured is lost: {}", bench.printed());
     bench.leaves_nothing();
+}
+
+#[test]
+fn who_is_left_frozen_by_a_killed_measurement_is_removed_by_the_next_one() {
+    if !has_both_hierarchies() {
+        return;
+    }
+    let host = Host::bare();
+    let args = |turns| ["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--turns", turns, "--json"];
+    let mut killed = Staged::start_in(&host, "tmp", "killed", HOLD, &args("60000"));
+    until_within(PATIENCE, "a tenant in a cgroup made for it", || {
+        (!pens(killed.process.pid()).is_empty()).then_some(())
+    });
+    killed.process.kill();
+    let mut next = Staged::start_in(&host, "tmp", "next", HOLD, &args("1"));
+    until_within(PATIENCE, "the end of a measurement", || (!next.process.is_running()).then_some(()));
+    assert_eq!(next.process.wait(), 0);
+    assert_eq!(pens(killed.process.pid()), Vec::<String>::new(), "its cgroups are left");
+    killed.leaves_nothing();
+}
+
+fn has_both_hierarchies() -> bool {
+    ["freezer", "unified"].iter().all(|name| std::path::Path::new("/sys/fs/cgroup").join(name).exists())
 }
 
 #[test]

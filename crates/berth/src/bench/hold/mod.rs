@@ -86,10 +86,11 @@ pub fn run(
     if plan.ground == GroundChoice::Process {
         bail!("bare processes of one user have no cgroup of their own: choose docker or cgroup");
     }
+    // Before the stage looks for what an earlier one left: who is frozen there cannot even die.
+    pen::remove_left_behind(&Hierarchies::under(&Settings::default().hold.cgroup_root));
     let mut stage = Stage::open(STAGE, &plan.gpu, plan.ground, &plan.docker_socket)?;
     say(&format!("tenants are {}", stage.ground()));
     let host = Host::open(&stage.settings())?;
-    pen::remove_left_behind(&host.hierarchies);
     let mut measured = Measured { machine: Machine::of(&stage)?, rows: Vec::new(), absent: Vec::new() };
     let mut bench = Bench { plan, stage: &mut stage, host: &host, interrupt, say, launched: 0 };
     for part in Part::ALL.into_iter().filter(|part| plan.parts.contains(part)) {
