@@ -117,6 +117,34 @@ fn a_dry_run_does_nothing_and_tells_each_change_of_mind_once() {
     assert!(!host.manager.holds_any() && host.manager.journal.is_empty());
 }
 
+/// It pauses by a freeze, at first sight, and lets one go at a time, while all of them run in truth.
+#[test]
+fn a_dry_run_of_the_published_policy_tells_a_story_for_each_tenant() {
+    let hold = Hold { policy: PolicyName::Paper, dry_run: true, ..Hold::default() };
+    let mut host = Host::ruled(Rules { hold, ..Rules::default() });
+    host.contend();
+    host.arrives(3);
+    for pid in [2, 3] {
+        host.launches(pid);
+    }
+    for _ in 0..30 {
+        host.now += 100 * MS;
+        host.look(&[1, 2, 3]);
+        host.settle();
+    }
+    for pid in [2, 3] {
+        let of_it = host.changes.iter().filter_map(|change| match change {
+            Change::TenantWouldBeHeld { tenant: of, .. } if *of == tenant(pid) => Some("held"),
+            Change::TenantWouldBeReleased { tenant: of, .. } if *of == tenant(pid) => Some("released"),
+            _ => None,
+        });
+        let story: Vec<&str> = of_it.collect();
+        assert_eq!(story.first(), Some(&"held"), "{pid}");
+        assert!(story.windows(2).all(|pair| pair[0] != pair[1]), "{pid}: {story:?}");
+    }
+    assert_eq!((host.steps(), host.manager.holds_any()), (vec![], false));
+}
+
 #[test]
 fn going_over_to_a_dry_run_releases_what_was_held_and_only_admins_may() {
     let mut host = Host::contended(fifo(Hold::default()));
