@@ -81,7 +81,8 @@ impl<'a> Runner<'a> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let wish = self.manager.next_event().map(|at| at.max(now));
         let next = timer.into_iter().chain(self.engine.next_event()).chain(wish).min();
-        let nothing_under_way = self.timers.is_empty() && !self.tickets.values().any(|call| self.may_be_answered(*call));
+        let nothing_under_way =
+            self.timers.is_empty() && !self.tickets.values().any(|call| self.may_be_answered(*call));
         let lost_patience = nothing_under_way && now > self.last_step_at.saturating_add(PATIENCE_NS);
         let Some(next) = next.filter(|_| !lost_patience) else {
             let waiting = self.processes.iter().filter(|process| !process.steps.is_empty()).count();
