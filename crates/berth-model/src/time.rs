@@ -141,7 +141,8 @@ mod tests {
 
     #[test]
     fn spans_read_as_people_write_them() {
-        for (text, millis) in [("500ms", 500), ("9s", 9_000), ("2m", 120_000), ("1m 30s", 90_000), ("24h", 86_400_000)] {
+        for (text, millis) in [("500ms", 500), ("9s", 9_000), ("2m", 120_000), ("1m 30s", 90_000), ("24h", 86_400_000)]
+        {
             assert_eq!(text.parse::<Span>().map(|s| s.0.as_millis()), Ok(millis), "{text}");
         }
     }
