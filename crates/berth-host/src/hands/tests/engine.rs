@@ -144,3 +144,48 @@ fn an_engine_that_hangs_does_not_keep_a_tenant_frozen() {
         assert_eq!(stage.motion(), Motion::Thawed);
     }
 }
+
+/// Held by the freezer, and to be the engine's from now on; whether it is frozen afterwards, with its process back in its place.
+fn handed_over(stage: &Stage) -> Result<(), StepFailure> {
+    let mut child = stage.cgroup.shell("sleep 600");
+    stage.hands.perform(&stage.subject, Step::Freeze(By::Cgroup)).unwrap();
+    let outcome = stage.hands.perform(&stage.subject, Step::HandOver);
+    assert_eq!(stage.motion(), Motion::Frozen, "{outcome:?}");
+    let members = std::fs::read_to_string(stage.cgroup.path.join("cgroup.procs")).unwrap();
+    assert!(members.lines().any(|pid| pid == child.id().to_string()), "{outcome:?}: {members}");
+    assert!(!stage.cgroup.path.join("berth-shelter").exists(), "{outcome:?}");
+    stage.thaw().unwrap();
+    assert_eq!(stage.motion(), Motion::Thawed);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    outcome
+}
+
+#[test]
+fn an_engine_that_does_not_take_over_leaves_the_freeze_whatever_it_says() {
+    for stage in stages("an_engine_that_does_not_take_over_leaves_the_freeze_whatever_it_says") {
+        let refused = |words: &str| {
+            let failure = handed_over(&stage).unwrap_err();
+            assert!(failure.message.contains(words), "{failure:?}");
+            stage.believes_paused(false);
+        };
+        refused("but its processes run");
+        stage.answers(&[CONFLICT]);
+        refused("409");
+        stage.answers(&[FAILURE]);
+        refused("500");
+        stage.engine.change(|state| state.containers.clear());
+        refused("has no container");
+        std::fs::remove_file(&stage.engine.socket).unwrap();
+        refused("no Docker socket");
+    }
+}
+
+#[test]
+fn an_engine_that_believes_it_paused_already_is_made_right_by_the_freeze() {
+    for stage in stages("an_engine_that_believes_it_paused_already_is_made_right_by_the_freeze") {
+        stage.believes_paused(true);
+        handed_over(&stage).unwrap();
+        assert!(!stage.is_believed_paused(), "it was let go by the engine");
+    }
+}
