@@ -12,6 +12,8 @@ use berth_model::{Mono, Percent, TenantKey};
 
 /// Of a task's time that must be known for anything to be said of it.
 const LEAST_KNOWN: f64 = 0.8;
+/// The driver's figure is up to 400 ms late: over less time than this it says nothing, or worse, that nothing was done.
+const LEAST_SHARED: Duration = Duration::from_secs(2);
 
 /// What a tenant does on its GPUs, for the one question whether it computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,9 @@ struct Meter {
     since: Mono,
     computing: Duration,
     known: Duration,
+    /// The same by the driver's figure alone.
+    shared_computing: Duration,
+    shared: Duration,
 }
 
 impl Meters {
@@ -44,8 +49,7 @@ impl Meters {
         match self.tenants.get_mut(tenant) {
             Some(meter) => meter.turn(doing, now),
             None => {
-                let meter = Meter { doing, since: now, computing: Duration::ZERO, known: Duration::ZERO };
-                self.tenants.insert(tenant.clone(), meter);
+                self.tenants.insert(tenant.clone(), Meter::new(doing, now));
             }
         }
     }
@@ -61,24 +65,36 @@ impl Meters {
 }
 
 impl Meter {
+    fn new(doing: Doing, since: Mono) -> Self {
+        let none = Duration::ZERO;
+        Self { doing, since, computing: none, known: none, shared_computing: none, shared: none }
+    }
+
     fn turn(&mut self, doing: Doing, now: Mono) {
         let passed = now.since(self.since);
-        let (computing, known) = match self.doing {
-            Doing::Computing => (passed, passed),
-            Doing::Nothing => (Duration::ZERO, passed),
-            Doing::Share(share) => (passed.mul_f64(f64::from(share.get()) / 100.0), passed),
-            Doing::Unknown | Doing::Held => (Duration::ZERO, Duration::ZERO),
-        };
-        self.computing += computing;
-        self.known += known;
+        match self.doing {
+            Doing::Computing => {
+                self.computing += passed;
+                self.known += passed;
+            }
+            Doing::Nothing => self.known += passed,
+            Doing::Share(share) => {
+                self.shared_computing += passed.mul_f64(f64::from(share.get()) / 100.0);
+                self.shared += passed;
+            }
+            Doing::Unknown | Doing::Held => {}
+        }
         (self.doing, self.since) = (doing, now.max(self.since));
     }
 
     /// What is not known of the stay is taken to have been as the rest, if it is little.
     fn active_seconds(&self, stay: f64) -> Option<f64> {
-        let known = self.known.as_secs_f64();
+        let (shared, shared_computing) =
+            if self.shared < LEAST_SHARED { Default::default() } else { (self.shared, self.shared_computing) };
+        let (known, computing) =
+            ((self.known + shared).as_secs_f64(), (self.computing + shared_computing).as_secs_f64());
         let is_enough = known > 0.0 && known >= stay * LEAST_KNOWN;
-        is_enough.then(|| self.computing.as_secs_f64() * (stay / known).max(1.0))
+        is_enough.then(|| computing * (stay / known).max(1.0))
     }
 }
 
@@ -114,6 +130,13 @@ mod tests {
     #[test]
     fn where_nobody_watches_its_calls_the_driver_s_share_counts() {
         assert_eq!(active(&[(Doing::Nothing, 2), (Doing::Share(Percent::checked(25).unwrap()), 8)]), Some(2.0));
+    }
+
+    /// The figure still says what was before it launched.
+    #[test]
+    fn a_task_too_short_for_the_driver_s_figure_is_not_said_to_have_done_nothing() {
+        assert_eq!(active(&[(Doing::Share(Percent::default()), 1)]), None);
+        assert_eq!(active(&[(Doing::Share(Percent::default()), 2)]), Some(0.0));
     }
 
     #[test]
