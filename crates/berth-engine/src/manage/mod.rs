@@ -387,7 +387,9 @@ impl Manager {
         }
         let is_watched = self.activities.processes_of(&row.tenant).is_subset(&self.watched);
         match self.activities.activity_of(&row.tenant) {
-            Some(Activity::Opening { .. } | Activity::AtContext { .. } | Activity::AtAllocation { .. }) => Doing::Nothing,
+            Some(Activity::Opening { .. } | Activity::AtContext { .. } | Activity::AtAllocation { .. }) => {
+                Doing::Nothing
+            }
             // If the driver says otherwise, a launch has passed before its probe was in place.
             Some(Activity::Loading) if row.gpu_core_pct.is_none_or(|core| core.get() == 0) => Doing::Nothing,
             Some(Activity::Computing { .. }) if is_watched => Doing::Computing,
