@@ -5,7 +5,6 @@
 //! time, unmanaged and under each policy; `live` does the same with real processes and a real daemon. `hold` measures the
 //! means themselves: how soon a tenant stands still, and how soon it runs again.
 
-pub mod contender;
 pub mod contention;
 pub mod daemon;
 pub mod detect;

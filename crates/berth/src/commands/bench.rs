@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 
 use crate::bench::detect::{self, Part, Plan};
-use crate::bench::{contender, tenant};
+use crate::bench::live::sprinter;
+use crate::bench::tenant;
 use crate::cli::Global;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
@@ -49,7 +50,7 @@ enum What {
     Hold(Box<hold::Args>),
     Live(Box<live::Args>),
     #[command(hide = true)]
-    Contender(contender::Args),
+    Sprinter(sprinter::Args),
     #[command(hide = true)]
     Tenant(tenant::Args),
 }
@@ -102,7 +103,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         What::Contention(args) => contention::run(args)?,
         What::Hold(args) => hold::run(args, global)?,
         What::Live(args) => live::run(args, global)?,
-        What::Contender(args) => contender::run(args)?,
+        What::Sprinter(args) => sprinter::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

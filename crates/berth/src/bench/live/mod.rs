@@ -4,14 +4,15 @@
 //! with nobody managing, once in each other way, in turn, so that whatever drifts on the host drifts for all. Each run
 //! is compared with the unmanaged one of its round.
 //!
-//! `round` makes one run, `timeline` says where its time went, `report` puts runs together, `goals` judges them, `compare`
-//! sets them beside what `berth bench contention` predicts in virtual time.
+//! `sprinter` is the tenant, `round` makes one run, `timeline` says where its time went, `report` puts runs together, `goals`
+//! judges them, `compare` sets them beside what `berth bench contention` predicts in virtual time.
 
 pub mod compare;
 pub mod goals;
 pub mod mps;
 pub mod report;
 mod round;
+pub mod sprinter;
 pub mod timeline;
 pub mod way;
 
@@ -23,9 +24,9 @@ use berth_model::Span;
 use serde::Serialize;
 
 use self::round::{Round, RunFailed};
+use self::sprinter::workload_lines;
 use self::timeline::Timeline;
 use self::way::{Contender, Way};
-use super::contender::workload_lines;
 use super::machine::Machine;
 use crate::interrupt::Interrupt;
 use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
@@ -194,7 +195,7 @@ impl Bench<'_> {
     }
 
     fn start(&mut self, cell: Cell, runs: u32) -> anyhow::Result<Vec<Tenant>> {
-        let args = ["bench", "contender", "--size", &cell.size.to_string(), "--runs", &runs.to_string()];
+        let args = ["bench", "sprinter", "--size", &cell.size.to_string(), "--runs", &runs.to_string()];
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let args = [args, vec!["--host-time".to_owned(), cell.host_time.to_string()]].concat();
         let launch = |number| Launch { name: format!("n{}-t{number}", cell.size), owner: None, args: args.clone() };

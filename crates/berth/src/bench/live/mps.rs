@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::super::contender::Environment;
+use super::sprinter::Environment;
 
 const CONTROL: &str = "nvidia-cuda-mps-control";
 const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";

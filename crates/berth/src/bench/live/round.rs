@@ -9,9 +9,9 @@ use berth_host::clock;
 
 use super::Run;
 use super::mps::Mps;
+use super::sprinter::{Environment, Ran, Whom, give_word, workload_lines};
 use super::timeline::{Timeline, kernel_of};
 use super::way::{Managed, Way};
-use crate::bench::contender::{Environment, Ran, Whom, give_word, workload_lines};
 use crate::bench::daemon::Daemon;
 use crate::interrupt::Interrupt;
 use crate::stage::{Stage, Tenant};

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use berth_load::{Edge, Event, Line, Moment, Phase};
 use serde::Serialize;
 
-use crate::bench::contender::Ran;
+use super::sprinter::Ran;
 
 const NS: f64 = 1e9;
 

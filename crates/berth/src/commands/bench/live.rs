@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long = "cell", value_name = "COUNTxSIZE")]
     cells: Vec<CellName>,
     /// What to compare with nobody managing, in all rounds or the first few; may be repeated
-    #[arg(long = "contender", alias = "policy", value_name = "NAME[:ROUNDS]", default_values = ["fifo"])]
+    #[arg(long = "contender", value_name = "NAME[:ROUNDS]", default_values = ["fifo"])]
     contenders: Vec<Contender>,
     /// Runs of each contender in each cell
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
