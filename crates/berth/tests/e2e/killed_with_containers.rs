@@ -16,7 +16,7 @@ use crate::support::{Cgroups, Container, Daemon, Engine, Host, OwnEngine, run, s
 
 /// What the design promises.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
-const KILLS: u64 = 4;
+const KILLS: u64 = 3;
 /// No two kills after the same time, and none after more than this.
 const LATEST_MS: u64 = 1_900;
 const STRIDE_MS: u64 = 487;
@@ -106,11 +106,10 @@ fn two_seconds_after_any_kill_nobody_is_held_but_whom_a_person_paused() {
 
 const INSIDE: &str = "BERTH_TEST_INSIDE_UNIFIED";
 /// What must hold there too; the rest differs in nothing that the hierarchy could matter for.
-const CLAIMS: [&str; 4] = [
+const CLAIMS: [&str; 3] = [
     "two_seconds_after_any_kill_nobody_is_held_but_whom_a_person_paused",
     "a_held_container_that_is_stopped_takes_the_signal_and_ends_by_itself",
     "a_hold_that_lasts_is_shown_by_the_engine_and_nothing_runs_on_the_way",
-    "nobody_stays_held_by_a_daemon_that_is_killed",
 ];
 
 #[test]
@@ -129,6 +128,6 @@ fn the_same_where_the_unified_hierarchy_is_all_there_is() {
     tests.env("BERTH_TEST_DOCKER", own.engine().address()).stdin(Stdio::null());
     let ran = run(&mut tests);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("4 passed"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("3 passed"), "{}", ran.stdout);
     eprintln!("{}", ran.stderr);
 }

@@ -89,15 +89,17 @@ impl Container {
         self.engine.docker(&[action, &[&self.id]].concat())
     }
 
-    /// Directory of the cgroup by which its engine would pause it; it must run.
+    /// Directory of the cgroup by which its engine would pause it; it must run, if only in a shelter inside.
     pub fn freezer(&self) -> PathBuf {
         let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap();
-        let path =
-            |start: &str| cgroups.lines().find_map(|line| line.split_once(start).map(|(_, path)| path.to_owned()));
+        let path = |start: &str| {
+            let path = cgroups.lines().find_map(|line| line.split_once(start))?.1;
+            Some(path.strip_suffix("/berth-shelter").unwrap_or(path).trim_start_matches('/'))
+        };
         let root = PathBuf::from("/sys/fs/cgroup");
         match path(":freezer:") {
-            Some(path) if root.join("freezer").exists() => root.join("freezer").join(path.trim_start_matches('/')),
-            _ => root.join(path("0::").unwrap().trim_start_matches('/')),
+            Some(path) if root.join("freezer").exists() => root.join("freezer").join(path),
+            _ => root.join(path("0::").unwrap()),
         }
     }
 
