@@ -119,8 +119,8 @@ pub struct Context {
     pub jitter_pct: f64,
 }
 
-/// What is different when all processes share one context through MPS: nothing is switched, and coming and going, as in
-/// [`Context`], costs less.
+/// What is different when all processes share one context through MPS: nothing is switched, and coming and going, by turns as in
+/// [`Context`], take other times.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mps {
