@@ -257,6 +257,32 @@ fn a_killed_daemon_s_parked_tenants_come_back_when_there_is_room_and_in_order() 
     until("the other is back too", || (late.last_word() > words[1]).then_some(()));
 }
 
+/// Both stand at an allocation after two seconds; a second later one is thawed, locked, moved out and frozen, and after the other's
+/// end the other way round.
+#[test]
+fn a_daemon_killed_at_any_instant_of_a_park_leaves_nobody_held_and_nobody_out() {
+    let test = "a_daemon_killed_at_any_instant_of_a_park_leaves_nobody_held_and_nobody_out";
+    let host = Host::small();
+    let mut was_any_parking = false;
+    for round in 0..6_u64 {
+        let Some(mut daemon) = queueing(&host, test, fifo) else { return };
+        let mut tenants = ["one", "two"].map(|name| tenant(&host, name, &FORTY_AND_THIRTY, &[]));
+        for tenant in &tenants {
+            daemon.row_where(&tenant.key(), |row| is_held(row, Means::Gate));
+        }
+        std::thread::sleep(Duration::from_millis(700 + 331 * round));
+        let is_parking = |row: &TaskRow| row.hold.as_ref().is_some_and(|hold| hold.means == Some(Means::Park));
+        was_any_parking |= daemon.snapshot().tasks.iter().any(is_parking);
+        daemon.kill();
+        until_within(FREE_WITHIN, "nobody stands still", || {
+            tenants.iter().all(|tenant| !stands_still(tenant)).then_some(())
+        });
+        // Without a daemon one may be told that memory has run out. None is left locked or moved out: then it would never end.
+        tenants.iter_mut().for_each(|tenant| _ = tenant.wait());
+    }
+    assert!(was_any_parking, "no kill came while anybody was parked or about to be: nothing was shown");
+}
+
 #[test]
 fn a_daemon_that_starts_anew_brings_back_whom_the_one_before_it_parked() {
     let host = Host::small();
