@@ -21,7 +21,8 @@ Examples:
   berth hold /team-a/job --by gate      a cgroup; it runs on until its next launch
 
 A tenant is named as in `berth ps`: container name or the beginning of its id, cgroup path or the
-end of it, user. It stays held until `berth release` or the end of its task; policies have no say.
+end of it, user. It stays held until `berth release`, the end of its task, or a signal that someone
+sends it (docker stop, kill), which it could not take; policies have no say.
 
 Means: freeze (default) stands it still at once, by the container engine's pause where there is one;
 gate lets it run until its next launch; lock has the driver take no new work of it; park also moves
