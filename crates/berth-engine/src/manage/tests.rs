@@ -253,7 +253,9 @@ fn a_newcomer_waits_at_its_launch_until_the_one_that_computes_is_done() {
 
 #[test]
 fn of_six_that_come_at_once_the_last_waits_before_its_context_until_one_is_ready() {
-    let mut host = Host::new();
+    let fifo = settings::FifoSettings { contexts_at_once: 5, ..Default::default() };
+    let hold = settings::Hold { policy: PolicyName::Fifo, ..Default::default() };
+    let mut host = Host::ruled(Rules { hold, fifo, ..Default::default() });
     for pid in 1..=6 {
         host.opens(pid);
         host.now += MS;
