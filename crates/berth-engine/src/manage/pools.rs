@@ -96,10 +96,10 @@ impl Pools {
         }
     }
 
-    /// Takes in what has been taken out of each pool by now.
-    pub fn read(&mut self, now: Mono, taken: impl Fn(GpuIndex) -> Bytes) {
-        for (index, pool) in &mut self.pools {
-            pool.read(now, taken(*index));
+    /// Takes in what has been taken out of a pool by now.
+    pub fn read(&mut self, gpu: GpuIndex, taken: Bytes, now: Mono) {
+        if let Some(pool) = self.pools.get_mut(&gpu) {
+            pool.read(now, taken);
         }
     }
 
@@ -256,19 +256,19 @@ mod tests {
     fn what_was_taken_since_the_look_is_no_longer_free_and_the_ceiling_stays() {
         let mut memory = pools();
         assert_eq!(memory.free(GPU), None, "nobody has looked");
-        memory.read(at(0), |_| mib(0));
+        memory.read(GPU, mib(0), at(0));
         looked(&mut memory, 500, 3 << 10, Vec::new());
         assert_eq!((memory.free(GPU), ceiling(&memory)), (Some(mib(20 << 10)), mib(20 << 10)));
-        memory.read(at(510), |_| mib(6 << 10));
+        memory.read(GPU, mib(6 << 10), at(510));
         assert_eq!((memory.free(GPU), ceiling(&memory)), (Some(mib(14 << 10)), mib(20 << 10)));
     }
 
     #[test]
     fn what_was_taken_shortly_before_a_look_is_counted_twice_rather_than_not_at_all() {
         let mut memory = pools();
-        memory.read(at(0), |_| mib(0));
+        memory.read(GPU, mib(0), at(0));
         looked(&mut memory, 500, 0, Vec::new());
-        memory.read(at(960), |_| mib(6 << 10));
+        memory.read(GPU, mib(6 << 10), at(960));
         // The driver may not have counted it yet; here it has.
         looked(&mut memory, 1_000, 6 << 10, Vec::new());
         assert_eq!(memory.free(GPU), Some(mib(11 << 10)));
@@ -281,7 +281,7 @@ mod tests {
     fn promised_room_is_not_in_the_pool_until_it_is_taken_or_the_time_for_it_is_over() {
         let mut memory = pools();
         let claimant = |memory, is_moving| move |_: &TenantKey| Some(Claimant { memory: Some(mib(memory)), is_moving });
-        memory.read(at(0), |_| mib(0));
+        memory.read(GPU, mib(0), at(0));
         looked(&mut memory, 500, 0, Vec::new());
         memory.claim(&tenant(), vec![GPU], mib(8 << 10), mib(1 << 10));
         assert_eq!((memory.free(GPU), ceiling(&memory)), (Some(mib(23 << 10)), mib(15 << 10)));

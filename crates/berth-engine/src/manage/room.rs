@@ -111,9 +111,9 @@ impl Manager {
         if !self.queues_for_memory() {
             return;
         }
-        if !self.room.limited.is_empty() {
-            let ground = &self.ground;
-            self.room.pools.read(now, |gpu| ground.taken(gpu));
+        let used: BTreeSet<GpuIndex> = self.room.limited.values().copied().collect();
+        for gpu in used {
+            self.room.pools.read(gpu, self.ground.taken(gpu), now);
         }
         self.ask_who_can_be_parked(view);
         for gpu in &mut view.gpus {
