@@ -254,7 +254,7 @@ impl Manager for Arena {
         let news = match sight {
             Sight::Initialises => {
                 tenant.armed_at = Some(now + ns(self.terms.costs.arm));
-                let passes_after_ns = ns(self.terms.costs.to_bar());
+                let passes_after_ns = ns(self.terms.costs.until_barred());
                 tenant.makes_context_at = Some(now + passes_after_ns);
                 self.tell(now, process, News::Opened);
                 return Passage::On { after_ns: passes_after_ns };

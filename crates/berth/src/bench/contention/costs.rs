@@ -42,7 +42,7 @@ impl Costs {
     };
 
     /// From the first driver call until whoever is to stand before its context does.
-    pub fn to_bar(&self) -> Duration {
+    pub fn until_barred(&self) -> Duration {
         self.notice + 2 * self.flip
     }
 

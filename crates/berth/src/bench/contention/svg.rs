@@ -11,7 +11,8 @@ const BOTTOM: f64 = 60.0;
 /// Colours that people who see colours differently can tell apart (Okabe and Ito).
 const COLOURS: [&str; 7] = ["#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 /// Marks are told apart without colours too.
-const DASHES: [&str; 4] = ["none", "6 3", "2 3", "8 3 2 3"];
+/// Their number and that of the colours have no factor in common, so no two curves share both.
+const DASHES: [&str; 5] = ["none", "6 3", "2 3", "8 3 2 3", "12 4"];
 const MOST_TICKS: f64 = 6.0;
 
 #[derive(Debug, Clone, PartialEq)]
