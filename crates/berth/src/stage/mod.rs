@@ -24,6 +24,8 @@ pub use self::id::StageId;
 use self::process::ProcessGround;
 use self::sim::SimGpu;
 
+const MEMORY: &str = "/dev/shm";
+
 /// Which GPU the tenants use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GpuChoice {
@@ -80,6 +82,8 @@ struct Started {
 #[derive(Debug)]
 pub struct Stage {
     dir: tempfile::TempDir,
+    /// Where daemons keep their journal of holds: in memory, as `/run` is, where there is such a place.
+    memory: tempfile::TempDir,
     gpu: Option<SimGpu>,
     ground: Box<dyn Ground>,
     /// Why it is not a better one; empty if the caller chose.
@@ -131,7 +135,11 @@ impl Stage {
     /// Sets the scene. `name` tells several stages on one host apart and is part of the containers' names.
     pub fn open(name: &str, gpu: &GpuChoice, ground: GroundChoice, docker_socket: &Path) -> anyhow::Result<Self> {
         let id = StageId::here(name)?;
-        let dir = tempfile::Builder::new().prefix(&format!("{id}-")).tempdir().context("making a directory")?;
+        let parent = std::env::temp_dir();
+        let in_memory = Some(Path::new(MEMORY)).filter(|dir| dir.is_dir()).unwrap_or(&parent);
+        let made = |parent: &Path| tempfile::Builder::new().prefix(&format!("{id}-")).tempdir_in(parent);
+        let dir = made(&parent).context("making a directory")?;
+        let memory = made(in_memory).context("making a directory in memory")?;
         std::fs::create_dir(dir.path().join("out"))?;
         let gpu = match gpu {
             GpuChoice::Sim { profile, gpus, time_scale } => {
@@ -145,8 +153,9 @@ impl Stage {
             choice => open_ground(&id, choice, docker_socket)?,
         };
         // After the tenants that use them.
-        remove_left_behind(&std::env::temp_dir(), name);
-        Ok(Self { dir, gpu, ground, shortcomings, shares_ipc: false })
+        remove_left_behind(&parent, name);
+        remove_left_behind(Path::new(MEMORY), name);
+        Ok(Self { dir, memory, gpu, ground, shortcomings, shares_ipc: false })
     }
 
     pub fn ground(&self) -> &'static str {
@@ -177,7 +186,7 @@ impl Stage {
         let mut settings = Settings::default();
         settings.api.socket = self.dir.path().join("berth.sock");
         settings.table.path = self.dir.path().join("tasks");
-        settings.hold.journal = self.dir.path().join("holds");
+        settings.hold.journal = self.memory.path().join("holds");
         // It begins with nothing and leaves nothing.
         settings.history.enabled = false;
         if let Some(gpu) = &self.gpu {

@@ -19,15 +19,16 @@ fn measured(stage: &'static str, args: &[&str]) -> Value {
     until_within(PATIENCE, "the end of a measurement", || (!bench.process.is_running()).then_some(()));
     assert_eq!(bench.process.wait(), 0, "{}", told(&host));
     bench.leaves_nothing();
-    assert_eq!(pens(bench.process.pid()), Vec::<String>::new(), "cgroups are left");
+    assert_eq!(kept(bench.process.pid()), Vec::<String>::new(), "something is left");
     serde_json::from_str(&bench.printed()).unwrap()
 }
 
-/// Cgroups of a measurement with this pid in the v1 freezer, on a host that has both hierarchies.
-fn pens(pid: u32) -> Vec<String> {
-    let entries = std::fs::read_dir("/sys/fs/cgroup/freezer").into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(&format!("{HOLD}-{pid}-"))).collect()
+/// What a measurement with this pid has in the v1 freezer, on a host that has both hierarchies, and in memory.
+fn kept(pid: u32) -> Vec<String> {
+    let entries = |dir: &str| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = ["/sys/fs/cgroup/freezer", "/dev/shm"].into_iter().flat_map(entries);
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| [HOLD, LIVE].iter().any(|stage| name.starts_with(&format!("{stage}-{pid}-")))).collect()
 }
 
 /// What it said on the way.
@@ -109,13 +110,13 @@ fn who_is_left_frozen_by_a_killed_measurement_is_removed_by_the_next_one() {
     let args = |turns| ["bench", "hold", "--ground", "cgroup", "--part", "cgroup", "--turns", turns, "--json"];
     let mut killed = Staged::start_in(&host, "tmp", "killed", HOLD, &args("60000"));
     until_within(PATIENCE, "a tenant in a cgroup made for it", || {
-        (!pens(killed.process.pid()).is_empty()).then_some(())
+        (!kept(killed.process.pid()).is_empty()).then_some(())
     });
     killed.process.kill();
     let mut next = Staged::start_in(&host, "tmp", "next", HOLD, &args("1"));
     until_within(PATIENCE, "the end of a measurement", || (!next.process.is_running()).then_some(()));
     assert_eq!(next.process.wait(), 0);
-    assert_eq!(pens(killed.process.pid()), Vec::<String>::new(), "its cgroups are left");
+    assert_eq!(kept(killed.process.pid()), Vec::<String>::new(), "something of it is left");
     killed.leaves_nothing();
 }
 
