@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, config, daemon, demo, doctor, events, explain, guard, history, hold, load, policy, ps, release, sim, top,
+    bench, completions, config, daemon, demo, doctor, events, explain, guard, history, hold, load, policy, ps, release,
+    sim, top,
 };
 
 const EXAMPLES: &str = "\
