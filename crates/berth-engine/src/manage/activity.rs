@@ -215,3 +215,63 @@ fn rank(activity: Activity) -> u8 {
         Activity::AtAllocation { .. } => 7,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_model::ProcessFacts;
+
+    use super::*;
+
+    const TENANT: TenantKey = TenantKey::User { uid: 1 };
+
+    fn process(pid: u32) -> ProcKey {
+        ProcKey { pid, start_ticks: 1 }
+    }
+
+    /// What the tenant of processes 1 and 2 does after these events.
+    fn after(events: &[Event]) -> Option<Activity> {
+        let mut activities = Activities::default();
+        for pid in [1, 2] {
+            activities.note(&Event::Process(ProcessFacts {
+                process: process(pid),
+                tenant: TENANT,
+                uid: Some(1),
+                user: None,
+                command: String::new(),
+                started: None,
+            }));
+        }
+        events.iter().for_each(|event| activities.note(event));
+        activities.activity_of(&TENANT)
+    }
+
+    fn launched(pid: u32, at: u64) -> Event {
+        Event::Launched { process: process(pid), at: Mono(at) }
+    }
+
+    fn drained(pid: u32, at: u64) -> Event {
+        Event::Drained { process: process(pid), at: Mono(at) }
+    }
+
+    fn halted(pid: u32, at: u64) -> Event {
+        Event::Halted { process: process(pid), call: HaltedCall::Launch, at: Mono(at) }
+    }
+
+    fn at_launch(since: u64, computing_since: Option<u64>) -> Option<Activity> {
+        Some(Activity::AtLaunch { since: Mono(since), computing_since: computing_since.map(Mono) })
+    }
+
+    #[test]
+    fn who_stands_at_a_launch_computes_what_it_had_launched_before() {
+        assert_eq!(after(&[launched(1, 10), halted(1, 20)]), at_launch(20, Some(10)));
+        assert_eq!(after(&[launched(1, 10), drained(1, 15), halted(1, 20)]), at_launch(20, None));
+        assert_eq!(after(&[halted(1, 20)]), at_launch(20, None), "its first");
+        assert_eq!(after(&[launched(1, 10), halted(1, 20), halted(1, 21)]), at_launch(21, Some(10)), "by two threads");
+    }
+
+    #[test]
+    fn a_tenant_one_of_whose_processes_stands_computes_what_the_other_has_launched() {
+        assert_eq!(after(&[launched(2, 10), halted(1, 20)]), at_launch(20, Some(10)));
+        assert_eq!(after(&[launched(2, 10), halted(1, 20), drained(2, 30)]), at_launch(20, None));
+    }
+}
