@@ -126,13 +126,17 @@ impl Holding {
     }
 
     pub fn exited(&mut self, process: ProcKey, at: Mono) {
-        self.processes.remove(&process);
+        let was_last = self.processes.remove(&process) && self.processes.is_empty();
         self.trouble.aside.remove(&process);
         let mut grip = self.grip.clone();
         grip.forget(process);
         self.set_grip(grip, at);
         if let Some(flight) = self.flight.as_mut().filter(|flight| flight.step.process() == Some(process)) {
             flight.is_void = true;
+        }
+        // An engine that finds the cgroup of a dead container frozen takes it for paused, and cannot clear it away.
+        if was_last && self.want != Want::Free {
+            self.wish(Want::Free, By::Policy, "its processes have ended".into(), at);
         }
     }
 

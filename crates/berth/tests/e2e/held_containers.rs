@@ -4,6 +4,7 @@
 //! `gate` holds by the cgroup's freezer, behind the engine's back; `freeze` by the engine's own pause.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use berth_load::{Edge, Event, Line, Phase};
@@ -11,7 +12,9 @@ use berth_model::snapshot::HoldStage;
 use berth_model::time::Span;
 
 use crate::support::held::{hold, is_at, is_frozen, launching, nothing_is_left, stage};
-use crate::support::{Cgroups, Container, Daemon, Engine, OwnEngine, Proxy, skip, throughout, until};
+use crate::support::{
+    CgroupParent, Cgroups, Container, Daemon, Engine, OwnEngine, Proxy, run, skip, throughout, until,
+};
 
 const BOTH: [&str; 2] = ["gate", "freeze"];
 
@@ -241,23 +244,26 @@ fn a_held_container_that_is_killed_for_want_of_memory_leaves_nothing() {
     let test = "a_held_container_that_is_killed_for_want_of_memory_leaves_nothing";
     let Some(engine) = Engine::for_test(test) else { return };
     let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    let parent = CgroupParent::at(format!("/berth-e2e-{}-oom", std::process::id()));
+    let memory = Path::new("/sys/fs/cgroup/memory").join(parent.path().trim_start_matches('/'));
     for means in BOTH {
-        let options = ["--memory", "256m", "--oom-score-adj", "1000"];
+        let options = ["--cgroup-parent", parent.path(), "--oom-score-adj", "1000"];
         let container = launching(&engine, &host, &daemon, "oom", &options);
-        let cgroups = std::fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
-        let memory = cgroups.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path.to_owned());
-        let Some(memory) = memory.filter(|path| Path::new(&format!("/sys/fs/cgroup/memory{path}")).exists()) else {
-            // Nothing is missing: whoever is in the one is in the other, and stands still.
+        if !memory.exists() {
+            // Nothing is missing: whoever shares its memory shares its freezer, and stands still.
             return eprintln!("SKIPPED {test}: memory and freezer are one hierarchy here");
-        };
+        }
         let cgroup = hold(&daemon, &container, means);
-        // A process that shares its memory and not its freezer takes all there is; the container is the one to die.
-        let script = format!("echo $$ > /sys/fs/cgroup/memory{memory}/cgroup.procs && exec tail /dev/zero");
-        crate::support::run(std::process::Command::new("sh").args(["-c", &script]));
+        std::fs::write(memory.join("memory.limit_in_bytes"), (128 << 20).to_string()).unwrap();
+        // A neighbour under the same limit takes all there is; the container is the one to die.
+        let script = r#"mkdir -p "$0" && echo $$ > "$0/cgroup.procs" && exec tail /dev/zero"#;
+        run(Command::new("sh").args(["-c", script]).arg(memory.join("neighbour")));
         until("its end", || (container.says(".State.Running") == "false").then_some(()));
-        assert_eq!(container.says(".State.OOMKilled"), "true");
+        assert_eq!(container.says(".State.ExitCode"), "137");
+        until("its engine to clear it away", || (!cgroup.exists()).then_some(()));
         daemon.sees_nothing_of(&container.key());
         nothing_is_left(&daemon, &cgroup);
+        std::fs::write(memory.join("memory.limit_in_bytes"), "-1").unwrap();
     }
 }
 

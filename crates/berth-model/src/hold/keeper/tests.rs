@@ -273,6 +273,13 @@ fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_until_its_tas
 }
 
 #[test]
+fn with_its_last_process_a_hold_ends_and_the_cgroup_is_thawed_for_whoever_clears_it_away() {
+    let mut keeper = held_at_a_launch();
+    keeper.exited(process(1), Mono(1));
+    assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Thaw(Freezer::Cgroup)]);
+}
+
+#[test]
 fn a_hold_that_is_impossible_here_is_told_and_dropped() {
     let mut keeper = Keeper::default();
     keeper.meet(&tenant(), &[process(1)].into(), false, Mono(0));
