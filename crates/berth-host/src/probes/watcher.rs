@@ -164,6 +164,10 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     fn on_record(&mut self, record: Record) -> Result<(), NobodyListens> {
         let Some(cookie) = Cookie::decode(record.cookie) else { return Ok(()) };
+        // The daemon is nobody's tenant: it calls the driver to lock and park others.
+        if record.tgid == std::process::id() {
+            return Ok(());
+        }
         self.counters.hits.fetch_add(1, Ordering::Relaxed);
         let Some(process) = self.process(record.tgid, Some(Mono(record.at))) else {
             self.counters.unresolved.fetch_add(1, Ordering::Relaxed);

@@ -166,6 +166,7 @@ fn a_person_locks_and_parks_and_undoes_both() {
         assert_eq!(told, format!("{name} is held, by {}\n", means.as_str()));
         let ps = daemon.berth(&["ps", "--wide"]).ok();
         assert!(ps.contains("held "), "{ps}");
+        assert_eq!(daemon.ps().len(), 1, "a daemon that calls the driver is nobody's tenant: {ps}");
         let is_parked = means == Means::Park;
         let row = daemon.row_where(&tenant.key(), |row| row.gpu_memory_bytes.is_none() == is_parked);
         assert!(is_held(&row, means) && row.task_id == before, "{row:?}");
