@@ -11,6 +11,8 @@ use crate::interrupt::Interrupt;
 
 /// What a tenant does is waited for no longer than this.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What a tenant does it has written down after this long.
+const SAID_BY: Duration = Duration::from_millis(5);
 
 /// The file with the lines of one tenant. The workload appends, so it may be emptied while it writes.
 #[derive(Debug, Clone)]
@@ -46,11 +48,20 @@ impl Lines {
         self.until("running again", |lines| lines.iter().find(|line| line.at.mono_ns > ns).cloned())
     }
 
-    /// Until its next line can only come after a launch: it stands at one, or is about to. When it came there.
+    /// Until its next line can only come after a launch: it stands at one, or is about to. When it came there. One whose kernel
+    /// is just done has begun it as well, and has yet to say that it is over: so it is asked twice.
     pub fn until_at_launch(&self) -> anyhow::Result<u64> {
         let is_begun =
             |line: &&Line| matches!(line.event, Event::Phase { phase: Phase::Kernel, edge: Edge::Begin, .. });
-        self.until("at a launch", |lines| lines.last().filter(is_begun).map(|line| line.at.mono_ns))
+        let begun = || self.until("at a launch", |lines| lines.last().filter(is_begun).map(|line| line.at.mono_ns));
+        let mut before = begun()?;
+        loop {
+            std::thread::sleep(SAID_BY);
+            match begun()? {
+                same if same == before => return Ok(same),
+                later => before = later,
+            }
+        }
     }
 
     pub fn until_moment(&self, wanted: Moment, of_task: u32) -> anyhow::Result<()> {
