@@ -7,7 +7,7 @@
 //! the engine; stream 0 is the context's default stream. Work in one stream runs in order.
 
 /// Version of this vocabulary on the wire; a server refuses another one by name.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// `CUresult` values the simulated GPU answers with. Plain integers: an unknown value must not be undefined behaviour.
 pub mod cu {
@@ -63,6 +63,8 @@ pub enum CheckpointOp {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Request {
+    /// Opens the devices for the process; answered when they are there. Who makes a context without it opens its device then.
+    Init,
     /// Devices and limits; answered at once with [`Reply::Count`].
     DeviceCount,
     Device {

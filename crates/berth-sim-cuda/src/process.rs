@@ -152,6 +152,7 @@ fn connect() -> Answer<Process> {
         explain(lost, result::NO_DEVICE)
     })?;
     let present = devices(&mut anchor).map_err(|lost| explain(lost, result::NO_DEVICE))?;
+    anchor.call(Request::Init).map_err(|lost| explain(lost, result::NO_DEVICE))?;
     let setting = std::env::var(visible::VARIABLE).ok();
     let snapshot = nvml_state::Reader::open(&dir.join(nvml_state::FILE_NAME)).ok();
     let bus_id = |index: u32| snapshot.as_ref()?.gpu(index as usize).ok().map(|gpu| gpu.pci_bus_id);

@@ -138,6 +138,7 @@ impl Message for Request {
             Request::EventSync { context, event } => words(out, 18, [context, event]),
             Request::EventQuery { context, event } => words(out, 19, [context, event]),
             Request::EventElapsed { context, start, end } => words(out, 20, [context, start, end]),
+            Request::Init => out.u8(22),
             Request::Checkpoint { pid, op } => {
                 out.u8(21);
                 out.u32(pid);
@@ -155,6 +156,7 @@ impl Message for Request {
             2 => from.u32().map(|device| Request::ContextCreate { device }),
             3..=10 | 15..=20 => read_handles(tag, from),
             11..=14 => read_queued(tag, from),
+            22 => Ok(Request::Init),
             21 => Ok(Request::Checkpoint { pid: from.u32()?, op: read_checkpoint(from)? }),
             tag => Err(WireError::UnknownTag { what: "request", tag }),
         }

@@ -21,6 +21,7 @@ fn request() -> impl Strategy<Value = Request> {
     let one = prop_oneof![
         Just(Request::DeviceCount),
         any::<u32>().prop_map(|device| Request::Device { device }),
+        Just(Request::Init),
         any::<u32>().prop_map(|device| Request::ContextCreate { device }),
         handle().prop_map(|context| Request::ContextDestroy { context }),
         handle().prop_map(|context| Request::MemInfo { context }),

@@ -1,7 +1,7 @@
 //! Making and ending contexts: parts that run side by side, and parts the driver does by turns.
 //!
 //! ```text
-//! call ──(wake)──open──▶ listed, memory charged ──▶ [driver: serial + blocking] ──finish──▶ ready
+//! first call ──(wake)──open──▶ listed, memory charged ──▶ [driver: serial + blocking] ──finish──▶ ready
 //! destroy or exit ──▶ [driver: serial + blocking] ──▶ memory released, unlisted
 //! ```
 //!
@@ -16,14 +16,34 @@ use super::gpu::{Lane, MIB};
 use super::{Answer, Engine, Sharing, Ticket, Timer, from_ms};
 
 impl Engine {
+    /// Opens all GPUs, as `cuInit` does.
+    pub(super) fn initialise(&mut self, pid: u32, ticket: Ticket) -> Answer {
+        let opened_at = (0..self.gpus.len()).map(|gpu| self.open(gpu)).max().unwrap_or(self.now);
+        self.at(opened_at, Timer::Opened { pid, ticket });
+        Ok(None)
+    }
+
+    pub(super) fn opened(&mut self, pid: u32, ticket: Ticket) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.has_opened = true;
+            self.complete(pid, ticket, Reply::Done);
+        }
+    }
+
     pub(super) fn create_context(&mut self, pid: u32, ticket: Ticket, device: u32) -> Answer {
         let gpu = self.present_gpu(device)?;
+        let has_opened = self.processes.get(&pid).is_some_and(|process| process.has_opened);
+        let opened_at = if has_opened { self.now } else { self.open(gpu) };
         let context = self.fresh_id();
-        let awake_at = self.wake(gpu);
         self.contexts.insert(context, Context::new(pid, gpu, ticket));
-        let open_ns = self.spread_ns(self.profile.context.create_open_ms);
-        self.at(awake_at.saturating_add(open_ns), Timer::Listed { context });
+        self.at(opened_at, Timer::Listed { context });
         Ok(None)
+    }
+
+    /// When a GPU that is asked for now will be open.
+    fn open(&mut self, gpu: usize) -> u64 {
+        let awake_at = self.wake(gpu);
+        awake_at.saturating_add(self.spread_ns(self.profile.context.create_open_ms))
     }
 
     /// Waits for the context's work, then tears it down. Works on a broken context too.

@@ -70,6 +70,7 @@ pub struct Engine {
 /// What happens at a time fixed in advance. A timer whose subject is gone or has moved on does nothing.
 #[derive(Debug, Clone, Copy)]
 enum Timer {
+    Opened { pid: u32, ticket: Ticket },
     Listed { context: u64 },
     Ready { context: u64 },
     LockExpires { pid: u32, operation: u64 },
@@ -184,6 +185,7 @@ impl Engine {
                 let gpu = self.present_gpu(device)?;
                 Ok(Some(Reply::Device(Box::new(self.gpus[gpu].device.clone()))))
             }
+            Request::Init => self.initialise(pid, ticket),
             Request::ContextCreate { device } => self.create_context(pid, ticket, device),
             Request::ContextDestroy { context } => self.destroy_context(pid, ticket, context),
             Request::MemAlloc { context, bytes } => self.allocate(pid, context, bytes),
@@ -246,6 +248,7 @@ impl Engine {
 
     fn fire(&mut self, timer: Timer) {
         match timer {
+            Timer::Opened { pid, ticket } => self.opened(pid, ticket),
             Timer::Listed { context } => self.context_listed(context),
             Timer::Ready { context } => self.context_ready(context),
             Timer::LockExpires { pid, operation } => self.lock_expires(pid, operation),

@@ -9,6 +9,8 @@ use super::api::Ticket;
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) state: State,
+    /// It has opened the devices.
+    pub(super) has_opened: bool,
     pub(super) operation: Option<Operation>,
     /// Calls that wait for the process to be unlocked, in order.
     pub(super) held: VecDeque<(Ticket, Request)>,

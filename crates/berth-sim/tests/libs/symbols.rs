@@ -38,6 +38,7 @@ fn functions_of(request: Request) -> &'static [&'static str] {
     match request {
         Request::DeviceCount => &["cuDeviceGetCount"],
         Request::Device { .. } => &["cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute"],
+        Request::Init => &["cuInit"],
         Request::ContextCreate { .. } => &["cuCtxCreate_v2", "cuCtxCreate_v4", "cuDevicePrimaryCtxRetain"],
         Request::ContextDestroy { .. } => &["cuCtxDestroy_v2", "cuDevicePrimaryCtxRelease_v2"],
         Request::MemAlloc { .. } => &["cuMemAlloc_v2", "cuMemAllocAsync"],
@@ -69,7 +70,7 @@ fn what_the_engine_can_do_a_program_can_ask_for() {
         (1..=bytes.len()).find_map(|length| Request::decode(&bytes[..length]).ok())
     });
     let requests: Vec<Request> = requests.collect();
-    assert_eq!(requests.len(), 22);
+    assert_eq!(requests.len(), 23);
     for symbol in requests.into_iter().flat_map(functions_of) {
         let function = DRIVER_FUNCTIONS.iter().find(|function| function.symbol == *symbol);
         assert!(function.is_some_and(|function| function.implemented), "{symbol} is a stub");

@@ -165,6 +165,26 @@ fn fifo_holds_the_second_of_two_products_and_explain_says_who_computes() {
     assert!(daemon.metrics().contains("berth_holds_total{means=\"gate\"} 1"), "{}", daemon.metrics());
 }
 
+/// A context takes a second here, so that all are there before the first has its own.
+#[test]
+fn of_seven_that_come_at_once_some_wait_before_their_contexts_and_all_finish() {
+    let test = "of_seven_that_come_at_once_some_wait_before_their_contexts_and_all_finish";
+    let host = Host::changed(&[("create_serial_ms = 118.0", "create_serial_ms = 1000.0")]);
+    let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
+    if !can_gate(&daemon, test) {
+        return;
+    }
+    let events = daemon.events();
+    let mut tenants: Vec<Tenant> = (1..=7).map(|n| host.tenant(&format!("t{n}"), &["--size", "1024"])).collect();
+    let waiting = events.wait_for("one that waits before its context", |change| match change {
+        Change::TenantHeld { tenant, reason, .. } if reason.contains("make their contexts") => Some(tenant.clone()),
+        _ => None,
+    });
+    let row = daemon.row(&waiting).unwrap();
+    assert_eq!(row.gpu_memory_bytes, None, "it has nothing on the GPU yet: {row:?}");
+    assert!(tenants.iter_mut().all(|tenant| tenant.wait() == 0));
+}
+
 /// Its kernel runs on and ends; nobody waits for one who stands still by a person's word.
 #[test]
 fn whom_a_person_holds_gives_way_to_the_next_in_line() {

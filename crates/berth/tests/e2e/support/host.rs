@@ -38,19 +38,23 @@ impl Host {
 
     /// One GPU of 4 GiB that moves memory quickly: as much as any machine has to spare.
     pub fn small() -> Self {
-        let mut profile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200.toml")).to_owned();
-        let changes = [
+        Self::changed(&[
             ("memory_mib = 143771", "memory_mib = 4096"),
             ("memory_mib = 518", "memory_mib = 64"),
             ("save_base_ms = 1720.0", "save_base_ms = 50.0"),
-        ];
-        for (from, to) in changes {
+        ])
+    }
+
+    /// One GPU of a profile in which some lines read otherwise.
+    pub fn changed(lines: &[(&str, &str)]) -> Self {
+        let mut profile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/h200.toml")).to_owned();
+        for (from, to) in lines {
             assert!(profile.contains(from), "the profile has no `{from}` any more");
             profile = profile.replace(from, to);
         }
         let mut host = Self::bare();
-        std::fs::write(host.file("small.toml"), profile).unwrap();
-        host.serve(host.file("small.toml").to_str().unwrap(), 1, &[]);
+        std::fs::write(host.file("changed.toml"), profile).unwrap();
+        host.serve(host.file("changed.toml").to_str().unwrap(), 1, &[]);
         host
     }
 
