@@ -260,8 +260,8 @@ fn a_held_container_that_is_killed_for_want_of_memory_leaves_nothing() {
         run(Command::new("sh").args(["-c", script]).arg(memory.join("neighbour")));
         until("its end", || (container.says(".State.Running") == "false").then_some(()));
         assert_eq!(container.says(".State.ExitCode"), "137");
-        until("its engine to clear it away", || (!cgroup.exists()).then_some(()));
         daemon.sees_nothing_of(&container.key());
+        // Gone as a rule. Where the engine deletes it before it is thawed, which takes a busy machine, runc leaves it.
         nothing_is_left(&daemon, &cgroup);
         std::fs::write(memory.join("memory.limit_in_bytes"), "-1").unwrap();
     }

@@ -122,10 +122,11 @@ fn the_same_program_is_known_when_it_is_run_again() {
     second.kill();
 }
 
-/// Together they compute for two thirds of the time, and each for more than a second in all: to hold one of them cannot pay.
+/// Each computes for a tenth of the time, and for more than a second in all: to hold one of them cannot pay. Far from the share
+/// from which it would count as heavy, because a busy machine makes bursts look longer.
 #[test]
 fn light_tenants_that_were_seen_before_are_not_held() {
-    const LIGHT: [&str; 8] = ["load", "light", "--size", "6000", "--period", "500ms", "--repeats", "16"];
+    const LIGHT: [&str; 8] = ["load", "light", "--size", "5000", "--period", "500ms", "--repeats", "24"];
     let host = Host::start();
     let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
     let first = Cgroup::make("light-first");
@@ -135,7 +136,7 @@ fn light_tenants_that_were_seen_before_are_not_held() {
     let mut tenants: Vec<Running> = groups.iter().map(|group| runs(&host, group, &LIGHT, "lines.jsonl")).collect();
     let before = daemon.row_where(&groups[3].key(), |row| row.task_id.is_some());
     let known = explained(&daemon, &before.container_name)["before"].clone();
-    assert!((0.05..0.3).contains(&known["duty"].as_f64().unwrap()), "{known}");
+    assert!((0.03..0.2).contains(&known["duty"].as_f64().unwrap()), "{known}");
     assert!(tenants.iter_mut().all(|tenant| tenant.wait() == 0));
     let management = daemon.snapshot().management.unwrap();
     assert_eq!(management.holds, HoldCounters::default(), "nobody was held");
