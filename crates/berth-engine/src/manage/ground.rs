@@ -12,12 +12,15 @@ use berth_store::Kept;
 pub(crate) struct Place {
     /// Directory of its own cgroup in the hierarchy that can freeze it; `None` for those without one.
     pub cgroup: Option<PathBuf>,
-    /// A shell would see one of its processes stop.
-    pub has_terminal: bool,
+    /// Someone would see one of its processes stop.
+    pub shows_stops: bool,
 }
 
 pub(crate) trait Ground: Send {
     fn place(&self, processes: &BTreeSet<ProcKey>) -> Place;
+
+    /// Whether a terminal or a parent would see one of these processes stop, as far as can be told now.
+    fn shows_stops(&self, processes: &BTreeSet<ProcKey>) -> bool;
 
     /// What can be done here to a tenant at this place.
     fn offered(&self, place: &Place) -> BTreeSet<Means>;

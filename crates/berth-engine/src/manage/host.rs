@@ -1,7 +1,6 @@
 //! A manager with this host's own means, as the settings ask for them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -13,6 +12,7 @@ use berth_host::freezer::{Freezer, Hierarchies};
 use berth_host::hands::HostHands;
 use berth_host::nvml::NvmlProbe;
 use berth_host::probes::Probes;
+use berth_host::procs::would_see_a_stop;
 use berth_model::hold::{Grip, Means};
 use berth_model::settings::{Mode, PolicyName};
 use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
@@ -160,14 +160,18 @@ impl Ground for HostGround {
                 None
             }
         });
-        Place { cgroup, has_terminal: processes.iter().any(|process| self.has_terminal(*process)) }
+        Place { cgroup, shows_stops: self.shows_stops(processes) }
+    }
+
+    fn shows_stops(&self, processes: &BTreeSet<ProcKey>) -> bool {
+        processes.iter().any(|process| would_see_a_stop(&self.proc_root, *process))
     }
 
     fn offered(&self, place: &Place) -> BTreeSet<Means> {
         let mut means = BTreeSet::new();
         if place.cgroup.is_some() {
             means.insert(Means::Freeze);
-            if self.probes.is_some() && !place.has_terminal {
+            if self.probes.is_some() && !place.shows_stops {
                 means.insert(Means::Gate);
             }
         }
@@ -216,11 +220,3 @@ impl Ground for HostGround {
     }
 }
 
-impl HostGround {
-    /// By field 7 of `/proc/PID/stat`, which comes after the name in brackets.
-    fn has_terminal(&self, process: ProcKey) -> bool {
-        let stat = fs::read_to_string(self.proc_root.join(process.pid.to_string()).join("stat")).unwrap_or_default();
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        after_name.split_whitespace().nth(4).is_some_and(|terminal| terminal != "0")
-    }
-}

@@ -30,6 +30,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use berth_host::hands::{Hands, Subject};
 use berth_model::history::Record;
@@ -64,6 +65,9 @@ pub(crate) struct Parts {
     pub annals: Annals,
 }
 
+/// Between two looks for who would see tenants stop.
+const ONLOOKERS: Duration = Duration::from_millis(200);
+
 pub(crate) struct Manager {
     rules: Rules,
     policy_name: PolicyName,
@@ -79,6 +83,8 @@ pub(crate) struct Manager {
     event_tx: Sender<Event>,
     /// Where each tenant stands that is or was here.
     places: BTreeMap<TenantKey, Place>,
+    /// When it was last looked for who would see tenants stop.
+    onlookers_at: Option<Mono>,
     names: BTreeMap<TenantKey, String>,
     /// Processes whose calls that wait for the GPU are watched.
     watched: BTreeSet<ProcKey>,
@@ -122,6 +128,7 @@ impl Manager {
             ground,
             event_tx,
             places: BTreeMap::new(),
+            onlookers_at: None,
             names: BTreeMap::new(),
             watched: BTreeSet::new(),
             queue: Vec::new(),
@@ -149,7 +156,7 @@ impl Manager {
             needs_back.iter().for_each(|it| self.room.pools.remember(it.process, it.held, now));
             tracing::info!(%tenant, name, "setting free what an earlier daemon held");
             self.keeper.adopt(&tenant, note, cgroup.is_some(), now);
-            self.places.insert(tenant.clone(), Place { cgroup, has_terminal: false });
+            self.places.insert(tenant.clone(), Place { cgroup, shows_stops: false });
             self.names.insert(tenant, name);
         }
     }
@@ -344,6 +351,8 @@ impl Manager {
 
     /// Everybody in the snapshot is known to the keeper, with the processes they have now.
     fn meet(&mut self, snapshot: &Snapshot, now: Mono) {
+        let is_due = self.onlookers_at.is_none_or(|at| now.since(at) >= ONLOOKERS);
+        self.onlookers_at = if is_due { Some(now) } else { self.onlookers_at };
         for row in &snapshot.tasks {
             let processes = self.activities.processes_of(&row.tenant);
             if processes.is_empty() {
@@ -351,6 +360,10 @@ impl Manager {
             }
             let ground = &self.ground;
             let place = self.places.entry(row.tenant.clone()).or_insert_with(|| ground.place(&processes));
+            // Parents come to wait later, too. Who was seen once is reckoned with for good.
+            if !place.shows_stops && is_due {
+                place.shows_stops = ground.shows_stops(&processes);
+            }
             self.keeper.meet(&row.tenant, &processes, place.cgroup.is_some(), now);
             let usual = self.rules.hold.pause_after.get();
             self.keeper.pause_after(&row.tenant, self.pausing.after(&row.tenant, usual));

@@ -56,7 +56,11 @@ struct Meter {
 
 impl Ground for OpenGround {
     fn place(&self, _: &BTreeSet<ProcKey>) -> Place {
-        Place { cgroup: Some("/sys/fs/cgroup/freezer/test".into()), has_terminal: false }
+        Place { cgroup: Some("/sys/fs/cgroup/freezer/test".into()), shows_stops: false }
+    }
+
+    fn shows_stops(&self, _: &BTreeSet<ProcKey>) -> bool {
+        false
     }
 
     fn offered(&self, _: &Place) -> BTreeSet<Means> {

@@ -8,6 +8,7 @@
 //! It does not search: processes nobody names are never looked at.
 
 mod error;
+mod onlookers;
 pub(crate) mod read;
 mod users;
 mod watch;
@@ -30,6 +31,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use error::IdentifyError;
 pub use error::ProcsError;
+pub use onlookers::would_see_a_stop;
 use users::Users;
 use watch::{Token, Watch};
 

@@ -52,7 +52,7 @@ fn undo(plan: &Plan, descriptors: &[OwnedFd]) -> Result<()> {
         return Ok(());
     }
     tracing::warn!(tenants = found.entries.len(), "the daemon is gone; undoing its holds");
-    let undone = Undo::new(found, Some(&journal), hands(settings), proc_root).halted(descriptors.first()).run(None);
+    let undone = Undo::new(found, Some(&journal), hands(settings), proc_root, descriptors.first()).run(None);
     match undone.end {
         End::Done => tracing::info!("all holds are undone"),
         End::MadeRoom => tracing::info!(left = undone.left.len(), "another goes on with what is left"),

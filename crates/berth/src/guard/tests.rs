@@ -117,7 +117,7 @@ fn everything_on_record_is_undone_and_then_nothing_is_on_record() {
     let frozen = Grip { frozen: Some(Freezer::Docker), ..locked() };
     let (journal, found) = place.left_behind(&[entry("a", 1, frozen), entry("b", 2, locked())]);
     let hands = Arc::new(Fake::default());
-    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC)).run(None);
+    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC), None).run(None);
     assert_eq!((undone.end, undone.left.len()), (End::Done, 0));
     assert_eq!(undone.freed.iter().collect::<Vec<_>>(), ["a", "b"]);
     let performed = hands.performed.lock().unwrap();
@@ -134,7 +134,7 @@ fn parked_tenants_come_back_one_at_a_time_and_the_rest_does_not_wait_for_them() 
     let hands = Arc::new(Fake::default());
     // Memory is full for a while: whoever could come back meanwhile does.
     hands.failing.lock().unwrap().push((Step::Restore(living()), 8, true));
-    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC)).run(None);
+    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC), None).run(None);
     assert!(undone.left.is_empty() && journal.is_empty(), "{undone:?}");
     assert_eq!(hands.restoring.lock().unwrap().1, 1, "more than one restore at a time");
     let performed = hands.performed.lock().unwrap();
@@ -148,14 +148,14 @@ fn what_fails_is_tried_until_it_works_and_told_if_there_is_no_time() {
     let hands = Arc::new(Fake::default());
     hands.failing.lock().unwrap().push((Step::Unlock(living()), u32::MAX, false));
     let until = berth_host::clock::now() + Duration::from_millis(50);
-    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC)).run(Some(until));
+    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC), None).run(Some(until));
     assert_eq!(undone.left.into_iter().collect::<Vec<_>>(), [("a".to_owned(), Some("not now".to_owned()))]);
     assert!(!journal.is_empty(), "what is not undone stays on record");
     drop(journal);
 
     hands.failing.lock().unwrap()[0].1 = 2;
     let (journal, found) = place.open(Role::Guard);
-    assert!(Undo::new(found, Some(&journal), hands, Path::new(PROC)).run(None).left.is_empty());
+    assert!(Undo::new(found, Some(&journal), hands, Path::new(PROC), None).run(None).left.is_empty());
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn it_makes_room_for_a_daemon_that_waits_and_leaves_the_rest_on_record() {
     let hands = Arc::new(Fake::default());
     hands.failing.lock().unwrap().push((Step::Unlock(living()), u32::MAX, false));
     let guard = std::thread::spawn(move || {
-        let undone = Undo::new(found, Some(&journal), hands, Path::new(PROC)).run(None);
+        let undone = Undo::new(found, Some(&journal), hands, Path::new(PROC), None).run(None);
         (undone.end, undone.left.len())
     });
     let (_, found) = place.open(Role::Daemon);
@@ -179,7 +179,7 @@ fn of_processes_that_ended_only_the_record_is_removed() {
     let ended = ProcKey { start_ticks: living().start_ticks + 1, ..living() };
     let (journal, found) = place.left_behind(&[entry("a", 1, Grip { stopped: [ended].into(), ..Grip::default() })]);
     let hands = Arc::new(Fake::default());
-    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC)).run(None);
+    let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC), None).run(None);
     assert!(hands.performed.lock().unwrap().is_empty() && undone.left.is_empty() && journal.is_empty());
 }
 

@@ -76,8 +76,15 @@ struct Outcome {
 }
 
 impl<'a> Undo<'a> {
-    /// Without a journal nothing is written: whoever keeps it finds out by itself.
-    pub fn new(found: Found, journal: Option<&'a Journal>, hands: Arc<dyn Hands>, proc_root: &Path) -> Self {
+    /// Without a journal nothing is written: whoever keeps it finds out by itself. `halted` is the gate's own list of processes
+    /// it has stopped; without it every gated process that is stopped is taken to have been stopped by the gate.
+    pub fn new(
+        found: Found,
+        journal: Option<&'a Journal>,
+        hands: Arc<dyn Hands>,
+        proc_root: &Path,
+        halted: Option<&'a OwnedFd>,
+    ) -> Self {
         let (outcome_tx, outcome_rx) = channel();
         let mut undo = Self {
             keeper: Keeper::new(PATIENCE),
@@ -86,7 +93,7 @@ impl<'a> Undo<'a> {
             hands,
             proc_root: proc_root.to_owned(),
             gated: BTreeMap::new(),
-            halted: None,
+            halted,
             in_flight: BTreeMap::new(),
             waiting: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -94,8 +101,13 @@ impl<'a> Undo<'a> {
             outcome_rx,
         };
         let now = clock::now();
+        let told = undo.told_by_the_gate();
         for kept in &found.entries {
-            let grip = kept.verified(proc_root);
+            let mut grip = kept.verified(proc_root);
+            if let Some(told) = &told {
+                // Whom a person has stopped stays so.
+                grip.stopped.retain(|process| kept.entry.grip.stopped.contains(process) || told.contains(process));
+            }
             undo.gated.extend(grip.gated.iter().map(|process| (*process, kept.entry.tenant.clone())));
             let (tenant, can_freeze) = (&kept.entry.tenant, kept.entry.cgroup.is_some());
             let reason = "whoever held it is gone".to_owned();
@@ -104,12 +116,6 @@ impl<'a> Undo<'a> {
             undo.entries.insert(tenant.clone(), kept.entry.clone());
         }
         undo
-    }
-
-    /// The gate's own list of processes it has stopped: some may not be on record yet.
-    pub fn halted(mut self, halted: Option<&'a OwnedFd>) -> Self {
-        self.halted = halted;
-        self
     }
 
     /// `until`: when to give up; without it only success, or someone who waits for the journal, is an end.
@@ -226,14 +232,17 @@ impl<'a> Undo<'a> {
     }
 
     fn look_for_stopped(&mut self, now: Mono) {
-        for process in self.told_by_the_gate() {
-            let nobody = TenantKey::Cgroup { path: format!("process {process}") };
-            self.gated.entry(process).or_insert(nobody);
+        let told = self.told_by_the_gate();
+        // Some may not be on record yet.
+        for process in told.iter().flatten() {
+            let nobody = || TenantKey::Cgroup { path: format!("process {process}") };
+            self.gated.entry(*process).or_insert_with(nobody);
         }
+        let by_the_gate = |process: &ProcKey| told.as_ref().is_none_or(|told| told.contains(process));
         let stopped: Vec<(ProcKey, TenantKey)> = self
             .gated
             .iter()
-            .filter(|(process, _)| is_stopped(&self.proc_root, **process))
+            .filter(|(process, _)| by_the_gate(process) && is_stopped(&self.proc_root, **process))
             .map(|(p, t)| (*p, t.clone()))
             .collect();
         for (process, tenant) in stopped {
@@ -246,12 +255,10 @@ impl<'a> Undo<'a> {
         }
     }
 
-    fn told_by_the_gate(&self) -> Vec<ProcKey> {
-        let Some(halted) = self.halted else { return Vec::new() };
-        read_halted(halted.as_fd(), &self.proc_root).unwrap_or_else(|error| {
-            tracing::debug!(%error, "the gate's list of halted processes cannot be read");
-            Vec::new()
-        })
+    /// `None`: there is no list, or it cannot be read.
+    fn told_by_the_gate(&self) -> Option<Vec<ProcKey>> {
+        let told = read_halted(self.halted?.as_fd(), &self.proc_root);
+        told.inspect_err(|error| tracing::debug!(%error, "the gate's list of halted processes cannot be read")).ok()
     }
 }
 

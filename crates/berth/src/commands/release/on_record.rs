@@ -33,7 +33,7 @@ pub(super) fn release(settings: &Settings, within: Span, force: bool) -> Result<
     for file in &found.unusable {
         say(&format!("{} cannot be used: {}", file.path.display(), file.why));
     }
-    let Undone { freed, left, .. } = Undo::new(found, journal.as_ref(), hands, proc_root).run(until);
+    let Undone { freed, left, .. } = Undo::new(found, journal.as_ref(), hands, proc_root, None).run(until);
     let why = |why: Option<String>| why.unwrap_or_else(|| "there was no time for it".to_owned());
     let left = left.into_iter().map(|(name, reason)| Left { name, why: why(reason) });
     Ok(Released { released: freed.into_iter().collect(), left: left.collect() })
