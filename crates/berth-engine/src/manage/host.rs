@@ -219,4 +219,3 @@ impl Ground for HostGround {
         kept.verified(&self.proc_root)
     }
 }
-

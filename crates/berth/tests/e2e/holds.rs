@@ -165,6 +165,39 @@ fn fifo_holds_the_second_of_two_products_and_explain_says_who_computes() {
     assert!(daemon.metrics().contains("berth_holds_total{means=\"gate\"} 1"), "{}", daemon.metrics());
 }
 
+/// Their parents wait for stops as well as for ends, and would take one for a person's: the shell goes on without its child,
+/// `su` stops itself and is never continued.
+#[test]
+fn whose_parent_would_see_a_stop_is_not_stopped() {
+    let test = "whose_parent_would_see_a_stop_is_not_stopped";
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
+    if !can_gate(&daemon, test) {
+        return;
+    }
+    let mut first = host.tenant("first", &PRODUCT);
+    first.reaches(Phase::Kernel);
+    let job = r#""$0" load --size 4000 --repeats 5 --library "$1" >/dev/null"#;
+    let parents = [format!("set -m; {job} & fg %1"), format!("su root -s /bin/sh -c 'exec {job}' \"$0\" \"$1\"")];
+    let groups: Vec<Cgroup> = (0..parents.len()).map(|n| Cgroup::make(&format!("parent-{n}"))).collect();
+    let mut shells: Vec<Running> = (groups.iter().zip(&parents))
+        .map(|(group, script)| {
+            let library = host.library("libcuda.so.1");
+            let mut shell = group.command("bash");
+            shell.args(["-c", script, crate::support::BERTH, &library]);
+            Running::start(shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+        })
+        .collect();
+    for group in &groups {
+        let row = daemon.row_where(&group.key(), |row| row.task_id.is_some());
+        assert!(!is_at(&row, HoldStage::Held), "{row:?}");
+        let means = explained(&daemon, group.path())["means"].clone();
+        assert!(!means.as_array().unwrap().contains(&"gate".into()), "{means}");
+    }
+    assert_eq!(shells.iter_mut().map(Running::wait).collect::<Vec<_>>(), [0, 0], "they wait to its end");
+    assert_eq!(first.wait(), 0);
+}
+
 /// A context takes a second here, so that all are there before the first has its own.
 #[test]
 fn of_seven_that_come_at_once_some_wait_before_their_contexts_and_all_finish() {

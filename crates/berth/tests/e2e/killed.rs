@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use berth_model::settings::PolicyName;
+use berth_model::snapshot::HoldStage;
 use berth_model::{Source, SourceStatus};
+use rustix::process::Signal;
 
-use crate::support::held::{is_frozen, is_stopped};
+use crate::support::held::{is_at, is_frozen, is_stopped};
 use crate::support::{Daemon, Host, Tenant, skip, until, until_within};
 
 /// What the design promises: a dead daemon's holds are undone within this time.
@@ -46,6 +48,30 @@ fn nobody_stays_held_by_a_daemon_that_is_killed() {
         daemon = managed(&host);
     }
     assert!(was_any_held, "no kill came while anybody was held: nothing was shown");
+}
+
+/// The gate would have stopped it at its next launch; it is a person who has.
+#[test]
+fn whom_a_person_stopped_stays_so_though_a_killed_daemon_had_gated_it() {
+    let host = Host::start();
+    let mut daemon = managed(&host);
+    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
+        return skip("whom_a_person_stopped_stays_so_though_a_killed_daemon_had_gated_it", &reason);
+    }
+    let first = host.tenant("first", &["--size", "24000"]);
+    first.reaches(berth_load::Phase::Kernel);
+    let second = host.holder("gated", &["--alloc-bytes", "2GiB"]);
+    daemon.row_where(&second.key(), |row| is_at(row, HoldStage::Gated));
+    second.signal(Signal::STOP);
+    until("it is stopped", || is_stopped(second.pid()).then_some(()));
+    daemon.kill();
+    until("the guard has nothing left to do", || {
+        let entries = std::fs::read_dir(&daemon.settings.hold.journal).unwrap().flatten();
+        let is_hold = |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|it| it == "hold");
+        (!entries.into_iter().any(|entry| is_hold(&entry))).then_some(())
+    });
+    assert!(is_stopped(second.pid()), "only who stopped it continues it");
+    second.signal(Signal::CONT);
 }
 
 #[test]
