@@ -1,11 +1,12 @@
 //! The one order of a host: first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners
-//! who have used least, then those who have waited longest since their last turn, then the first to arrive.
+//! who have used least; of one owner's, those who have used least themselves, so that one with short bursts does not wait for a long
+//! one of each of the others; then those who have waited longest since their last turn, then the first to arrive.
 
 use std::cmp::Ordering;
 
 use berth_model::Mono;
 
-use super::book::Book;
+use super::book::{Book, Record};
 use super::unit::Unit;
 use crate::settings::FifoSettings;
 use crate::view::{Tenant, View};
@@ -20,8 +21,14 @@ pub(super) fn sort(units: &mut [Unit<'_>], book: &Book, settings: &FifoSettings,
 fn compare(one: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Ordering {
     book.used_by(one.owner)
         .total_cmp(&book.used_by(other.owner))
+        .then_with(|| used(one, book).total_cmp(&used(other, book)))
         .then_with(|| served(one, book).cmp(&served(other, book)))
         .then_with(|| (one.arrived, &one.name).cmp(&(other.arrived, &other.name)))
+}
+
+/// GPU seconds its members have used of late.
+pub(super) fn used(unit: &Unit<'_>, book: &Book) -> f64 {
+    unit.members.iter().filter_map(|tenant| book.get(&tenant.key)).map(Record::recent).sum()
 }
 
 /// `None`, not served yet, is before all others.

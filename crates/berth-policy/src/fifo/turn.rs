@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use berth_model::{GpuIndex, Mono};
 
-use super::book::{Book, Record};
+use super::book::Book;
+use super::order::used;
 use super::unit::{Unit, UnitName};
 use crate::Reason;
 use crate::settings::FifoSettings;
@@ -309,11 +310,8 @@ impl<'r, 'a> Round<'r, 'a> {
     /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already.
     fn due(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
         let quantum = self.settings.quantum.get();
-        let used = |unit: &Unit<'_>| -> f64 {
-            unit.members.iter().filter_map(|tenant| book.get(&tenant.key)).map(Record::recent).sum()
-        };
         let lead = if unit.owner == other.owner {
-            used(unit) - used(other)
+            used(unit, book) - used(other, book)
         } else {
             book.used_by(unit.owner) - book.used_by(other.owner)
         };

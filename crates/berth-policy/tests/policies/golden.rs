@@ -55,6 +55,21 @@ fn twelve_that_come_at_once_make_their_contexts_a_few_at_a_time() {
     insta::assert_snapshot!(host.trace);
 }
 
+/// Of one owner: whose turn it is goes by what each has used, so the short one waits for one long kernel, not for two.
+#[test]
+fn one_with_short_bursts_beside_two_with_long_ones() {
+    let looping = |name: &str, kernel_ms| {
+        let script = [Do::Load(100), Do::Take(800)].into_iter();
+        let rounds = (0..200).flat_map(|_| [Do::Compute(kernel_ms), Do::Rest(20)]);
+        Job::new(name, 0, &script.chain(rounds).collect::<Vec<_>>())
+    };
+    let jobs = vec![looping("long-1", 2_400), looping("long-2", 2_400), looping("short", 300)];
+    let host = played(Host::new(1, 24_000, jobs), 60_000);
+    let waits = &host.being("short").waits;
+    let longest = waits.iter().skip(2).max().copied().unwrap_or(0);
+    assert!(waits.len() > 10 && longest <= 2_420 * MS, "{} waits, {} ms: {}", waits.len(), longest / MS, host.trace);
+}
+
 #[test]
 fn a_day_long_training_and_a_ten_second_job() {
     let mut script = vec![Do::Load(300)];
