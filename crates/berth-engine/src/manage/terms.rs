@@ -21,6 +21,8 @@ pub(super) struct Terms {
     /// Its Compose project, where those may be gangs and it has not said otherwise.
     pub project: Option<String>,
     pub needs: Option<Bytes>,
+    /// Labels that say nothing berth understands, and what would be right.
+    pub unread: Vec<String>,
 }
 
 /// A tenant as rules name it.
@@ -54,7 +56,14 @@ impl Manager {
             let who = Named { name: &row.container_name, owners: &owners, labels: labels.as_ref() };
             (tenant.clone(), terms(who, self.offered(tenant), &self.rules.hold))
         });
-        terms.collect()
+        let terms: BTreeMap<TenantKey, Terms> = terms.collect();
+        for (tenant, terms) in &terms {
+            let told = self.terms.get(tenant).map_or(&[][..], |before| &before.unread);
+            for label in terms.unread.iter().filter(|label| !told.contains(label)) {
+                tracing::warn!(%tenant, name = self.name(tenant), "a label is not understood: {label}");
+            }
+        }
+        terms
     }
 
     /// As shown, and by number where no label says whose it is: containers of many people may run as one user.
@@ -65,7 +74,7 @@ impl Manager {
     }
 }
 
-/// `offered` is what can and may be done to this tenant. A label that cannot be read is left out.
+/// `offered` is what can and may be done to this tenant.
 pub(super) fn terms(who: Named<'_>, offered: BTreeSet<Means>, settings: &Hold) -> Terms {
     let label = |name: &str| who.labels.and_then(|labels| labels.get(name)).filter(|value| !value.is_empty());
     let exempt = exempt(who, settings);
@@ -76,7 +85,15 @@ pub(super) fn terms(who: Named<'_>, offered: BTreeSet<Means>, settings: &Hold) -
         project: label(PROJECT).filter(|_| settings.compose_gangs && gang.is_none()).cloned(),
         gang,
         needs: label(MEMORY).and_then(|text| text.parse().ok()),
+        unread: unread(label(HOLD), label(MEMORY)),
     }
+}
+
+fn unread(hold: Option<&String>, memory: Option<&String>) -> Vec<String> {
+    let hold = hold.filter(|text| *text != "never").map(|text| format!("`{HOLD}={text}`: only `never` is known"));
+    let is_unread = |text: &&String| text.parse::<Bytes>().is_err();
+    let memory = memory.filter(is_unread).map(|text| format!("`{MEMORY}={text}`: no amount such as `20GiB`"));
+    hold.into_iter().chain(memory).collect()
 }
 
 fn exempt(who: Named<'_>, settings: &Hold) -> Option<String> {
@@ -155,6 +172,14 @@ mod tests {
             None,
             "where that is not theirs to say"
         );
+    }
+
+    #[test]
+    fn a_label_that_says_nothing_known_is_told_with_what_would_be_right() {
+        let terms = labelled(&[("berth.hold", "Never"), ("berth.memory", "-5")]);
+        let told = ["`berth.hold=Never`: only `never` is known", "`berth.memory=-5`: no amount such as `20GiB`"];
+        assert_eq!((terms.unread.as_slice(), terms.means.len()), (&told.map(str::to_owned)[..], 2));
+        assert!(labelled(&[("berth.hold", "never"), ("berth.memory", "20GiB")]).unread.is_empty());
     }
 
     #[test]
