@@ -19,6 +19,18 @@ pub struct Machine {
 }
 
 impl Machine {
+    #[cfg(test)]
+    pub fn example() -> Self {
+        Self {
+            gpu: "NVIDIA H200".into(),
+            simulated: false,
+            kernel: "6.18".into(),
+            cpus: 16,
+            tenants: "Docker containers".into(),
+            started_at: "2026-01-01T00:00:00Z".into(),
+        }
+    }
+
     /// Asks the stage's first GPU for its name.
     pub fn of(stage: &Stage) -> anyhow::Result<Self> {
         let snapshot: Snapshot = crate::engine::sample_once(&stage.settings())?;

@@ -63,6 +63,29 @@ enum Gpu {
     Real,
 }
 
+/// Where tenants are measured.
+#[derive(Debug, clap::Args)]
+struct Scene {
+    /// On which GPU
+    #[arg(long, value_enum, default_value = "sim")]
+    gpu: Gpu,
+    /// The simulated GPU's profile: a name or a file
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    profile: String,
+    /// What the tenants are
+    #[arg(long, value_enum, default_value = "auto")]
+    ground: GroundChoice,
+}
+
+impl Scene {
+    fn gpu(&self) -> GpuChoice {
+        match self.gpu {
+            Gpu::Sim => GpuChoice::Sim { profile: self.profile.clone(), gpus: 1, time_scale: None },
+            Gpu::Real => GpuChoice::Real,
+        }
+    }
+}
+
 /// How exactly tasks are seen, and what seeing them costs
 #[derive(Debug, clap::Args)]
 #[command(after_help = DETECT_EXAMPLES)]
@@ -76,15 +99,8 @@ struct Detect {
     /// Side of the matrices
     #[arg(long, value_name = "N", default_value_t = 5_120)]
     size: u32,
-    /// On which GPU
-    #[arg(long, value_enum, default_value = "sim")]
-    gpu: Gpu,
-    /// The simulated GPU's profile: a name or a file
-    #[arg(long, value_name = "NAME", default_value = "h200")]
-    profile: String,
-    /// What the tenants are
-    #[arg(long, value_enum, default_value = "auto")]
-    ground: GroundChoice,
+    #[command(flatten)]
+    scene: Scene,
     /// Measure only this; may be repeated [default: everything]
     #[arg(long = "part", value_enum)]
     parts: Vec<Part>,
@@ -111,16 +127,12 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 fn run_detect(args: &Detect, global: &Global) -> Result<()> {
     let settings = settings::load(global)?;
     let every = vec![Part::Detection, Part::Curve, Part::Cost, Part::Slowdown];
-    let gpu = match args.gpu {
-        Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None },
-        Gpu::Real => GpuChoice::Real,
-    };
     let plan = Plan {
         containers: args.containers,
         rounds: args.rounds,
         size: args.size,
-        gpu,
-        ground: args.ground,
+        gpu: args.scene.gpu(),
+        ground: args.scene.ground,
         docker_socket: settings.docker.socket,
         parts: if args.parts.is_empty() { every } else { args.parts.clone() },
     };

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+pub use serve::profile;
+
 const EXAMPLES: &str = "\
 Examples:
   berth sim serve --dir /tmp/sim --profile h200 --gpus 2

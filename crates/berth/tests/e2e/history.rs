@@ -10,6 +10,7 @@ use berth_model::snapshot::HoldCounters;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::support::held::explained;
 use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Running, run, until};
 
 /// Computes for five seconds.
@@ -22,10 +23,6 @@ fn history(daemon: &Daemon, args: &[&str]) -> Vec<Value> {
 /// What happened, newest first.
 fn kinds(records: &[Value]) -> Vec<&str> {
     records.iter().map(|record| record["what"].as_str().unwrap()).collect()
-}
-
-fn explained(daemon: &Daemon, tenant: &str) -> Value {
-    serde_json::from_str(&daemon.berth(&["explain", tenant, "--json"]).ok()).unwrap()
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use berth_load::{Edge, Phase};
+use berth_model::Change;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
-use berth_model::{Change, Source, SourceStatus};
 use serde_json::Value;
 
-use crate::support::held::is_at;
-use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Running, Tenant, run, skip, until};
+use crate::support::held::{can_gate, explained, is_at};
+use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Running, Tenant, run, until};
 
 /// Not allowed; no such tenant.
 const DENIED: i32 = 4;
@@ -19,13 +19,10 @@ const NO_TENANT: i32 = 5;
 /// Computes for five seconds.
 const PRODUCT: [&str; 2] = ["--size", "24000"];
 
+/// Frozen, not only told to.
 fn is_frozen(cgroup: &Cgroup) -> bool {
     let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
     read("freezer.state").trim() == "FROZEN" || read("cgroup.events").lines().any(|line| line == "frozen 1")
-}
-
-fn explained(daemon: &Daemon, tenant: &str) -> Value {
-    serde_json::from_str(&daemon.berth(&["explain", tenant, "--json"]).ok()).unwrap()
 }
 
 #[test]
@@ -121,17 +118,6 @@ fn a_socket_that_may_not_be_opened_is_told_as_such() {
     let refused = run(&mut nobody.berth(&["--socket", daemon.settings.api.socket.to_str().unwrap(), "hold", "x"]));
     assert_eq!(refused.code, DENIED, "{refused:?}");
     assert!(refused.stderr.contains("api.socket_group"), "{refused:?}");
-}
-
-/// False, said loudly, where there are none.
-fn can_gate(daemon: &Daemon, test: &str) -> bool {
-    match daemon.source(Source::Probes, |_| true) {
-        SourceStatus::Down { reason } => {
-            skip(test, &reason);
-            false
-        }
-        SourceStatus::Up | SourceStatus::Off => true,
-    }
 }
 
 /// The first computes, the second has come to its launch and waits there.

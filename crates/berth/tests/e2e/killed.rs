@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
-use berth_model::{Source, SourceStatus};
 use rustix::process::Signal;
 
-use crate::support::held::{is_at, is_frozen, is_stopped};
-use crate::support::{Daemon, Host, Tenant, skip, until, until_within};
+use crate::support::held::{can_gate, is_at, is_frozen, is_stopped};
+use crate::support::{Daemon, Host, Tenant, until, until_within};
 
 /// What the design promises: a dead daemon's holds are undone within this time.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
@@ -28,8 +27,8 @@ fn managed(host: &Host) -> Daemon {
 fn nobody_stays_held_by_a_daemon_that_is_killed() {
     let host = Host::start();
     let mut daemon = managed(&host);
-    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
-        return skip("nobody_stays_held_by_a_daemon_that_is_killed", &reason);
+    if !can_gate(&daemon, "nobody_stays_held_by_a_daemon_that_is_killed") {
+        return;
     }
     let mut was_any_held = false;
     for round in 0..6_u64 {
@@ -55,8 +54,8 @@ fn nobody_stays_held_by_a_daemon_that_is_killed() {
 fn whom_a_person_stopped_stays_so_though_a_killed_daemon_had_gated_it() {
     let host = Host::start();
     let mut daemon = managed(&host);
-    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
-        return skip("whom_a_person_stopped_stays_so_though_a_killed_daemon_had_gated_it", &reason);
+    if !can_gate(&daemon, "whom_a_person_stopped_stays_so_though_a_killed_daemon_had_gated_it") {
+        return;
     }
     let first = host.tenant("first", &["--size", "24000"]);
     first.reaches(berth_load::Phase::Kernel);

@@ -7,8 +7,9 @@ use berth_model::hold::Means;
 use berth_model::settings::{Mode, PolicyName};
 use berth_model::snapshot::HoldStage;
 use berth_model::time::Span;
-use berth_model::{Change, Settings, Source, SourceStatus, TaskRow, TenantKey};
+use berth_model::{Change, Settings, TaskRow, TenantKey};
 
+use crate::support::held::{can_gate, is_frozen, is_stopped};
 use crate::support::{Cgroup, Container, Daemon, Engine, Events, Host, Tenant, skip, until, until_within};
 
 /// What the design promises: a dead daemon's holds are undone within this time.
@@ -32,11 +33,7 @@ fn without_park(settings: &mut Settings) {
 /// A daemon that can stop tenants at their allocations; `None`, said loudly, where it cannot.
 fn queueing(host: &Host, test: &str, change: impl FnOnce(&mut Settings)) -> Option<Daemon> {
     let daemon = host.daemon_with("berth", change);
-    if let SourceStatus::Down { reason } = daemon.source(Source::Probes, |_| true) {
-        skip(test, &reason);
-        return None;
-    }
-    Some(daemon)
+    can_gate(&daemon, test).then_some(daemon)
 }
 
 fn tenant(host: &Host, name: &str, load: &[&str], more: &[&str]) -> Tenant {
@@ -55,17 +52,7 @@ fn was_held(events: &Events, tenant: &TenantKey, wanted: Means) {
 }
 
 fn stands_still(tenant: &Tenant) -> bool {
-    is_frozen(&tenant.cgroup) || is_stopped(tenant.pid())
-}
-
-fn is_frozen(cgroup: &Cgroup) -> bool {
-    let read = |file: &str| std::fs::read_to_string(cgroup.dir().join(file)).unwrap_or_default();
-    matches!(read("freezer.state").trim(), "FROZEN" | "FREEZING") || read("cgroup.freeze").trim() == "1"
-}
-
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+    is_frozen(tenant.cgroup.dir()) || is_stopped(tenant.pid())
 }
 
 #[test]
@@ -171,7 +158,7 @@ fn a_person_locks_and_parks_and_undoes_both() {
         let row = daemon.row_where(&tenant.key(), |row| row.gpu_memory_bytes.is_none() == is_parked);
         assert!(is_held(&row, means) && row.task_id == before, "{row:?}");
         assert_eq!(
-            is_frozen(&tenant.cgroup),
+            is_frozen(tenant.cgroup.dir()),
             is_parked,
             "what is locked runs on until it asks the driver for something"
         );

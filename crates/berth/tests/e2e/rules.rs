@@ -3,32 +3,13 @@
 use berth_load::Phase;
 use berth_model::settings::{Mode, PolicyName};
 use berth_model::snapshot::HoldStage;
-use berth_model::{GpuIndex, Source, SourceStatus, TaskRow};
-use serde_json::Value;
+use berth_model::{GpuIndex, TaskRow};
 
-use crate::support::{Daemon, Engine, Host, Nobody, run, skip, until};
+use crate::support::held::{can_gate, explained, is_at};
+use crate::support::{Engine, Host, Nobody, run, until};
 
 /// Computes for five seconds.
 const PRODUCT: [&str; 2] = ["--size", "24000"];
-
-fn is_at(row: &TaskRow, stage: HoldStage) -> bool {
-    row.hold.as_ref().is_some_and(|hold| hold.stage == stage)
-}
-
-/// False, said loudly, where there are none.
-fn can_gate(daemon: &Daemon, test: &str) -> bool {
-    match daemon.source(Source::Probes, |_| true) {
-        SourceStatus::Down { reason } => {
-            skip(test, &reason);
-            false
-        }
-        SourceStatus::Up | SourceStatus::Off => true,
-    }
-}
-
-fn explained(daemon: &Daemon, tenant: &str) -> Value {
-    serde_json::from_str(&daemon.berth(&["explain", tenant, "--json"]).ok()).unwrap()
-}
 
 #[test]
 fn a_dry_run_says_once_what_it_would_do_and_does_nothing() {

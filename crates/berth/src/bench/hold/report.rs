@@ -198,14 +198,7 @@ mod tests {
             Row::of(Part::Park, "park 512 MiB", HOLD, &slow).unwrap(),
             Row::refused(Part::Park, "park 8 GiB", "the host has no room for it".into()),
         ];
-        let machine = Machine {
-            gpu: "NVIDIA H200".into(),
-            simulated: false,
-            kernel: "6.18".into(),
-            cpus: 16,
-            tenants: "Docker containers".into(),
-            started_at: "2026-01-01T00:00:00Z".into(),
-        };
+        let machine = Machine::example();
         let absent = vec!["docker pause: the tenants are no containers of Docker".to_owned()];
         Report::of(&Measured { machine, rows, absent })
     }

@@ -226,14 +226,7 @@ mod tests {
             MeasuredWay { way: Way::Mps, runs: Vec::new() },
             MeasuredWay { way: Way::OneByOne, runs: vec![run(0, 12.0, 5.0, 0.25)] },
         ];
-        let machine = Machine {
-            gpu: "NVIDIA H200".into(),
-            simulated: false,
-            kernel: "6.18".into(),
-            cpus: 16,
-            tenants: "Docker containers".into(),
-            started_at: "2026-01-01T00:00:00Z".into(),
-        };
+        let machine = Machine::example();
         let notes = vec!["mps is left out: no nvidia-cuda-mps-control".to_owned()];
         Measured { machine, cells: vec![MeasuredCell { cell, ways }], notes }
     }

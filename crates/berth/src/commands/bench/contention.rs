@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use berth_sim::Profile;
 
 use crate::bench::contention::cell::{
     Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, FIFO_FREEZE, FIFO_FREEZE_KNOWN, FIFO_KNOWN, FIFO_LOCK, FIFO_LOCK_KNOWN,
@@ -13,6 +12,7 @@ use crate::bench::contention::cell::{
 use crate::bench::contention::figure::Figure;
 use crate::bench::contention::report::Report;
 use crate::bench::contention::{Plan, plots};
+use crate::commands::sim::profile;
 use crate::out::{Stdout, say};
 
 const EXAMPLES: &str = "\
@@ -78,8 +78,7 @@ enum PolicyName {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let path = Path::new(&args.profile);
-    let profile = if path.exists() { Profile::load(path)? } else { Profile::builtin(&args.profile)? };
+    let profile = profile(&args.profile)?;
     let plan = Plan {
         figures: Figure::ALL.into_iter().filter(|one| args.figures.is_empty() || args.figures.contains(one)).collect(),
         profile_name: args.profile.clone(),

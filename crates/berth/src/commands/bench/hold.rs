@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use berth_model::Bytes;
 
-use super::{Gpu, save};
+use super::{Scene, save};
 use crate::bench::hold::report::Report;
 use crate::bench::hold::{self, Part, Plan};
 use crate::cli::Global;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
 use crate::settings;
-use crate::stage::{GpuChoice, GroundChoice};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,15 +37,8 @@ pub struct Args {
     /// GPU memory to park; may be repeated
     #[arg(long = "size", value_name = "BYTES", default_values = ["512MiB", "2GiB", "8GiB"])]
     sizes: Vec<Bytes>,
-    /// On which GPU
-    #[arg(long, value_enum, default_value = "sim")]
-    gpu: Gpu,
-    /// The simulated GPU's profile: a name or a file
-    #[arg(long, value_name = "NAME", default_value = "h200")]
-    profile: String,
-    /// What the tenants are
-    #[arg(long, value_enum, default_value = "auto")]
-    ground: GroundChoice,
+    #[command(flatten)]
+    scene: Scene,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -61,11 +53,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         parts: if args.parts.is_empty() { Part::ALL.to_vec() } else { args.parts.clone() },
         turns: args.turns.into(),
         sizes: args.sizes.clone(),
-        gpu: match args.gpu {
-            Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None },
-            Gpu::Real => GpuChoice::Real,
-        },
-        ground: args.ground,
+        gpu: args.scene.gpu(),
+        ground: args.scene.ground,
         docker_socket: settings.docker.socket,
     };
     let interrupt = Interrupt::listen()?;

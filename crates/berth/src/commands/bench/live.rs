@@ -1,21 +1,21 @@
 //! `berth bench live`: policies at work on tenants that contend, against nobody managing them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use berth_model::Span;
 use berth_sim::Profile;
 
-use super::{Gpu, save};
+use super::{Gpu, Scene, save};
 use crate::bench::live::report::Report;
 use crate::bench::live::way::Contender;
 use crate::bench::live::{self, Cell, Plan, compare};
 use crate::cli::Global;
+use crate::commands::sim::profile;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
 use crate::settings;
-use crate::stage::{GpuChoice, GroundChoice};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,15 +48,8 @@ pub struct Args {
     /// Begin no further round after this time
     #[arg(long, value_name = "TIME")]
     within: Option<Span>,
-    /// On which GPU
-    #[arg(long, value_enum, default_value = "sim")]
-    gpu: Gpu,
-    /// The simulated GPU's profile: a name or a file
-    #[arg(long, value_name = "NAME", default_value = "h200")]
-    profile: String,
-    /// What the tenants are
-    #[arg(long, value_enum, default_value = "auto")]
-    ground: GroundChoice,
+    #[command(flatten)]
+    scene: Scene,
     /// Set the result beside what `berth bench contention` predicts for the simulated GPU [cells: three]
     #[arg(long)]
     compare: bool,
@@ -91,17 +84,14 @@ impl FromStr for CellName {
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let settings = settings::load(global)?;
-    let predicted_on = if args.compare { Some(profile(args)?) } else { None };
+    let predicted_on = if args.compare { Some(simulated(&args.scene)?) } else { None };
     let plan = Plan {
         cells: cells(args, predicted_on.as_ref()),
         contenders: args.contenders.clone(),
         rounds: args.rounds,
         within: args.within.map(Span::get),
-        gpu: match args.gpu {
-            Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None },
-            Gpu::Real => GpuChoice::Real,
-        },
-        ground: args.ground,
+        gpu: args.scene.gpu(),
+        ground: args.scene.ground,
         docker_socket: settings.docker.socket,
         logs: args.logs.clone(),
     };
@@ -123,12 +113,11 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     interrupt.outcome(measured)
 }
 
-fn profile(args: &Args) -> Result<Profile> {
-    if args.gpu == Gpu::Real {
+fn simulated(scene: &Scene) -> Result<Profile> {
+    if scene.gpu == Gpu::Real {
         bail!("--compare is for the simulated GPU: virtual time knows no other");
     }
-    let path = Path::new(&args.profile);
-    Ok(if path.exists() { Profile::load(path)? } else { Profile::builtin(&args.profile)? })
+    profile(&scene.profile)
 }
 
 /// Where they are compared with a scenario, tenants do on the host what its programs do.

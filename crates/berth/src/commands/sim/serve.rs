@@ -79,7 +79,7 @@ fn stop_with_stdin(stop: &Arc<AtomicBool>) -> Result<()> {
 }
 
 /// What looks like a path is one; all else is the name of a built-in profile.
-fn profile(name: &str) -> Result<Profile> {
+pub fn profile(name: &str) -> Result<Profile> {
     let profile = if name.contains(['/', '.']) { Profile::load(Path::new(name)) } else { Profile::builtin(name) };
     profile.context("choosing the GPU to simulate")
 }

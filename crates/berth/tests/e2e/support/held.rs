@@ -6,6 +6,7 @@ use std::time::Duration;
 use berth_model::settings::Mode;
 use berth_model::snapshot::HoldStage;
 use berth_model::{Settings, Source, SourceStatus, TaskRow};
+use serde_json::Value;
 
 use super::daemon::Daemon;
 use super::engine::{Container, Engine};
@@ -24,13 +25,23 @@ pub fn stage(test: &str, engine: &Engine, change: impl FnOnce(&mut Settings)) ->
         settings.docker.socket = engine.socket();
         change(settings);
     });
+    can_gate(&daemon, test).then_some((host, daemon))
+}
+
+/// Its probes can stop tenants; false, said loudly, where they cannot.
+pub fn can_gate(daemon: &Daemon, test: &str) -> bool {
     match daemon.source(Source::Probes, |_| true) {
         SourceStatus::Down { reason } => {
             skip(test, &reason);
-            None
+            false
         }
-        SourceStatus::Up | SourceStatus::Off => Some((host, daemon)),
+        SourceStatus::Up | SourceStatus::Off => true,
     }
+}
+
+/// What `berth explain` says, as JSON.
+pub fn explained(daemon: &Daemon, tenant: &str) -> Value {
+    serde_json::from_str(&daemon.berth(&["explain", tenant, "--json"]).ok()).unwrap()
 }
 
 pub fn is_at(row: &TaskRow, stage: HoldStage) -> bool {
