@@ -1,5 +1,7 @@
 //! What this process itself costs, from `/proc/self`.
 
+use berth_model::Stat;
+
 /// `None` where the kernel did not say.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
@@ -10,18 +12,15 @@ pub struct Usage {
 
 impl Usage {
     pub fn of_this_process() -> Self {
-        let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Self::default() };
+        let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
         Self::parse(&stat, rustix::param::clock_ticks_per_second(), rustix::param::page_size())
     }
 
-    /// Fields are counted from 1 in proc(5); the name in field 2 may hold spaces and parentheses.
-    fn parse(stat: &str, ticks_per_second: u64, page_size: usize) -> Self {
-        let after_name: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        let field = |number: usize| after_name.get(number - 3).and_then(|text| text.parse::<u64>().ok());
-        let ticks = field(14).zip(field(15)).map(|(user, system)| user + system);
+    fn parse(stat: &[u8], ticks_per_second: u64, page_size: usize) -> Self {
+        let Some(stat) = Stat::parse(stat) else { return Self::default() };
         #[expect(clippy::cast_precision_loss, reason = "seconds to a hundredth")]
-        let cpu_seconds = ticks.map(|ticks| ticks as f64 / ticks_per_second as f64);
-        Self { cpu_seconds, resident_bytes: field(24).map(|pages| pages * page_size as u64) }
+        let cpu_seconds = stat.cpu_ticks().map(|ticks| ticks as f64 / ticks_per_second as f64);
+        Self { cpu_seconds, resident_bytes: stat.resident_pages().map(|pages| pages * page_size as u64) }
     }
 }
 
@@ -30,16 +29,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
+    fn ticks_and_pages_become_seconds_and_bytes() {
         let stat =
-            "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 900 1000000 512 18446744073709551615";
+            b"7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 900 1000000 512 18446744073709551615";
         let usage = Usage::parse(stat, 100, 4096);
         assert_eq!(usage, Usage { cpu_seconds: Some(3.0), resident_bytes: Some(512 * 4096) });
     }
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        assert_eq!(Usage::parse("", 100, 4096), Usage::default());
+        assert_eq!(Usage::parse(b"", 100, 4096), Usage::default());
     }
 
     #[test]

@@ -65,11 +65,10 @@ mod tests {
     fn ticks_are_those_of_process_start_times() {
         let before = boot_ticks();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let process = crate::procs::read::key("/proc".as_ref(), child.id()).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        let started = BootTicks(fields.split_whitespace().nth(19).unwrap().parse().unwrap());
+        let started = BootTicks(process.start_ticks);
         assert!(before <= started && started <= boot_ticks(), "{before:?} {started:?}");
     }
 

@@ -15,6 +15,7 @@ pub mod monitor;
 pub mod quantity;
 pub mod settings;
 pub mod snapshot;
+pub mod stat;
 pub mod time;
 
 pub use event::{
@@ -26,4 +27,5 @@ pub use monitor::Monitor;
 pub use quantity::{Bytes, Percent};
 pub use settings::Settings;
 pub use snapshot::{GpuView, Snapshot, TaskRow, TaskState};
+pub use stat::Stat;
 pub use time::{Anchor, Mono, Span};

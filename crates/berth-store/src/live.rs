@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use berth_model::ProcKey;
 use berth_model::hold::{Freezer, Grip};
+use berth_model::{ProcKey, Stat};
 
 use crate::record::Kept;
 
@@ -22,10 +22,8 @@ pub fn boot_id(proc_root: &Path) -> io::Result<String> {
 
 /// The start of the process that has this pid; `None` if there is none, or it cannot be told.
 pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(proc_root.join(pid.to_string()).join("stat")).ok()?;
-    // The name before the last bracket may contain anything.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    let stat = std::fs::read(proc_root.join(pid.to_string()).join("stat")).ok()?;
+    Stat::parse(&stat)?.start_ticks()
 }
 
 impl Kept {
@@ -72,6 +70,17 @@ mod tests {
         let grip = Grip { stopped: [own(), later].into(), locked: [later].into(), ..Grip::default() };
         let left = kept(grip, Path::new("/nowhere")).verified(Path::new("/proc"));
         assert_eq!(left, Grip { stopped: [own()].into(), ..Grip::default() });
+    }
+
+    #[test]
+    fn a_process_whose_name_is_no_text_is_not_taken_for_gone() {
+        let proc_root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(proc_root.path().join("7")).unwrap();
+        let stat = b"7 (\xff) T\n) T 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        std::fs::write(proc_root.path().join("7/stat"), stat).unwrap();
+        let process = ProcKey { pid: 7, start_ticks: 4242 };
+        let kept = kept(Grip { locked: [process].into(), ..Grip::default() }, Path::new("/nowhere"));
+        assert!(kept.verified(proc_root.path()).locked.contains(&process));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use berth_model::ProcKey;
+use berth_model::{ProcKey, Stat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -38,12 +38,9 @@ impl Target {
             return Err(gone);
         }
         let stat = stat.map_err(|source| unreadable(process, "stat", source))?;
-        match letter_and_start(&String::from_utf8_lossy(&stat)) {
-            Some((letter, start)) if start == process.start_ticks => {
-                Ok(Target { process, pid: pid.as_raw_nonzero().get(), pidfd, letter })
-            }
-            _ => Err(gone),
-        }
+        let stat = Stat::parse(&stat).filter(|stat| stat.start_ticks() == Some(process.start_ticks));
+        let letter = stat.and_then(|stat| stat.state()).ok_or(gone)?;
+        Ok(Target { process, pid: pid.as_raw_nonzero().get(), pidfd, letter })
     }
 
     /// A zombie does not live.
@@ -92,21 +89,13 @@ fn is_alive(pidfd: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
-/// Fields 3 and 22, counted from the last `)`: the name before it may hold anything.
-fn letter_and_start(stat: &str) -> Option<(char, u64)> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace();
-    let letter = fields.next()?.chars().next()?;
-    Some((letter, fields.nth(18)?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn myself() -> ProcKey {
-        let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        ProcKey { pid: std::process::id(), start_ticks: letter_and_start(&stat).unwrap().1 }
+        let stat = fs::read("/proc/self/stat").unwrap();
+        ProcKey { pid: std::process::id(), start_ticks: Stat::parse(&stat).unwrap().start_ticks().unwrap() }
     }
 
     #[test]
@@ -117,12 +106,5 @@ mod tests {
         assert!(matches!(Target::pin("/proc".as_ref(), former), Err(DriverError::Gone { .. })));
         let none = ProcKey { pid: 0, ..me };
         assert!(matches!(Target::pin("/proc".as_ref(), none), Err(DriverError::Gone { pid: 0 })));
-    }
-
-    #[test]
-    fn the_state_is_found_behind_any_name() {
-        let stat = "77 (a) T (b) T 1 77 77 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 2703360 229";
-        assert_eq!(letter_and_start(stat), Some(('T', 4242)));
-        assert_eq!(letter_and_start("77 (x) S 1"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use berth_model::cgroup::tenant_of;
-use berth_model::{ProcKey, ProcessFacts};
+use berth_model::{ProcKey, ProcessFacts, Stat};
 
 use super::users::Users;
 
@@ -33,7 +33,7 @@ pub fn facts(proc_root: &Path, pid: u32, users: &mut Users) -> Result<ProcessFac
         tenant: tenant_of(&read("cgroup")?, uid),
         uid: Some(uid),
         user: users.name(uid),
-        command: command(&read("cmdline")?).unwrap_or_else(|| comm(&stat).to_owned()),
+        command: command(&read("cmdline")?).unwrap_or_else(|| comm(&stat)),
         started: Some(crate::clock::at_boot_ticks(crate::clock::BootTicks(start_ticks))),
     })
 }
@@ -56,15 +56,12 @@ fn read(proc_root: &Path, pid: u32, file: &'static str) -> Result<String, ReadEr
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Field 22. The second field, the name, may itself hold spaces and parentheses, so fields count from its last `)`.
 fn start_ticks(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    Stat::parse(stat.as_bytes())?.start_ticks()
 }
 
-fn comm(stat: &str) -> &str {
-    let after = stat.split_once('(').map_or(stat, |(_, rest)| rest);
-    after.rsplit_once(')').map_or(after, |(comm, _)| comm)
+fn comm(stat: &str) -> String {
+    Stat::parse(stat.as_bytes()).map_or_else(String::new, |stat| String::from_utf8_lossy(stat.name).into_owned())
 }
 
 /// The real user. The owner of the directory would be root for a process that dropped its privileges without exec.
@@ -151,13 +148,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn the_start_time_is_found_behind_any_name(comm_text in "[ -~()]{0,15}", start: u64) {
-            let stat = stat_line(&comm_text, start);
-            prop_assert_eq!(start_ticks(&stat), Some(start));
-            prop_assert_eq!(comm(&stat), comm_text);
-        }
-
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
             let _ = (start_ticks(&text), comm(&text), real_uid(&text), command(&text));

@@ -24,7 +24,7 @@ pub use undo::{Undo, Undone};
 use std::path::Path;
 
 use berth_model::settings::PolicyName;
-use berth_model::{ProcKey, Settings};
+use berth_model::{ProcKey, Settings, Stat};
 use berth_store::Found;
 
 use link::Plan;
@@ -53,8 +53,7 @@ pub fn tell_unusable(found: &Found) {
 
 /// Whether the process, and not a later one with its pid, stands stopped by a signal.
 fn is_stopped(proc_root: &Path, process: ProcKey) -> bool {
-    let stat = std::fs::read_to_string(proc_root.join(process.pid.to_string()).join("stat")).unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, fields)| fields.split_whitespace().collect());
-    let start_ticks = fields.get(19).and_then(|field| field.parse().ok());
-    fields.first() == Some(&"T") && start_ticks == Some(process.start_ticks)
+    let stat = std::fs::read(proc_root.join(process.pid.to_string()).join("stat")).unwrap_or_default();
+    Stat::parse(&stat)
+        .is_some_and(|stat| stat.state() == Some('T') && stat.start_ticks() == Some(process.start_ticks))
 }

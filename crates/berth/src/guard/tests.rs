@@ -82,9 +82,8 @@ fn living() -> ProcKey {
 }
 
 fn process(pid: u32) -> ProcKey {
-    let stat = std::fs::read_to_string(format!("{PROC}/{pid}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    ProcKey { pid, start_ticks: fields.split_whitespace().nth(19).unwrap().parse().unwrap() }
+    let stat = std::fs::read(format!("{PROC}/{pid}/stat")).unwrap();
+    ProcKey { pid, start_ticks: Stat::parse(&stat).and_then(|stat| stat.start_ticks()).unwrap() }
 }
 
 fn entry(name: &str, since: u64, grip: Grip) -> Entry {

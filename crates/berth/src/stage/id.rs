@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
-use berth_model::ProcKey;
+use berth_model::{ProcKey, Stat};
 
 /// Written `NAME-PID-TICKS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,14 +44,7 @@ impl fmt::Display for StageId {
 /// When the process started, in clock ticks after boot; `None` if there is none, or nobody but its parent knows of it.
 fn living(pid: u32) -> Option<u64> {
     let stat = std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    start_ticks(&String::from_utf8_lossy(&stat))
-}
-
-/// Fields 3 and 22 of proc(5); the second, a name, may hold anything, so they count from its last `)`.
-fn start_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let has_ended = matches!(fields.next()?, "Z" | "X");
-    fields.nth(18)?.parse().ok().filter(|_| !has_ended)
+    Stat::parse(&stat).filter(|stat| !stat.has_ended())?.start_ticks()
 }
 
 #[cfg(test)]
@@ -82,8 +75,14 @@ mod tests {
 
     #[test]
     fn a_process_that_only_waits_to_be_reaped_is_none() {
-        let stat = |state| format!("7 (a) b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0");
-        assert_eq!(start_ticks(&stat("S")), Some(4242));
-        assert_eq!(start_ticks(&stat("Z")), None);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started = living(child.id());
+        child.kill().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while living(child.id()).is_some() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(started.is_some() && living(child.id()).is_none());
+        child.wait().unwrap();
     }
 }

@@ -41,7 +41,5 @@ impl Drop for Sleeper {
 
 /// Who has this pid now.
 fn key(pid: u32) -> ProcKey {
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap();
-    let fields = stat.rsplit_once(')').unwrap().1;
-    ProcKey { pid, start_ticks: fields.split_whitespace().nth(19).unwrap().parse().unwrap() }
+    crate::procs::read::key(Path::new("/proc"), pid).unwrap()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use berth_host::freezer::{CgroupDir, Version};
-use berth_model::ProcKey;
+use berth_model::{ProcKey, Stat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::on_hold::Span;
@@ -82,8 +82,8 @@ pub fn until_stopped(proc_root: &Path, process: ProcKey) -> anyhow::Result<u64> 
     let path = proc_root.join(process.pid.to_string()).join("stat");
     let deadline = Instant::now() + WITHIN;
     loop {
-        let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        if stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T')) {
+        let stat = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        if Stat::parse(&stat).and_then(|stat| stat.state()) == Some('T') {
             return Ok(clock::now().0);
         }
         if Instant::now() > deadline {
