@@ -119,6 +119,11 @@ impl Gpu {
         }
     }
 
+    /// Whose contexts come or go, and who copies.
+    pub(super) fn needed(&self) -> impl Iterator<Item = u32> {
+        [&self.copy_in, &self.copy_out, &self.driver].into_iter().flat_map(Fluid::jobs).map(|job| job.pid)
+    }
+
     /// The driver leaves off what it does to a context.
     pub(super) fn drop_section(&mut self, now: u64, context: u64) {
         self.driver.remove(now, |job| job.context == context);

@@ -32,7 +32,7 @@ mod time;
 mod view;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_proto::sim::{Reply, Request, cu};
 
@@ -156,6 +156,11 @@ impl Engine {
         for gpu in &mut self.gpus {
             gpu.stand_still(self.now, pid, still);
         }
+    }
+
+    /// Processes whose threads are needed for what is under way: what [`Engine::stand_still`] would hold up.
+    pub fn needed(&self) -> BTreeSet<u32> {
+        self.gpus.iter().flat_map(Gpu::needed).collect()
     }
 
     /// The fault strikes now and stays. Refused if there is nothing it could strike.

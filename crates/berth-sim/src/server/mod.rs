@@ -17,6 +17,7 @@
 //! | `options`, `directory`, `libraries` | what to serve, where, and setting it up |
 //! | `run` | the loop |
 //! | `client`, `clients` | one conversation; all of them, and which process each belongs to |
+//! | `still` | which clients are frozen or stopped |
 //! | `publish` | the engine's view as NVML's snapshot |
 //! | `control` | making things go wrong from outside |
 //! | `clock`, `sys` | time; what the kernel knows about a peer |
@@ -31,6 +32,7 @@ mod options;
 mod poll;
 mod publish;
 mod run;
+mod still;
 mod sys;
 
 pub use control::{ControlError, inject};

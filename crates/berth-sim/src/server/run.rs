@@ -17,6 +17,7 @@ use super::libraries::find_libraries;
 use super::options::{ServeError, ServeOptions};
 use super::poll::{Interest, Poll, Ready, Token};
 use super::publish::Publisher;
+use super::still;
 use super::sys;
 use crate::{Engine, Outcome};
 
@@ -36,6 +37,7 @@ pub struct Server {
     commanders: HashMap<Token, Commander>,
     /// Clients whose call is done and who may have sent more meanwhile.
     resumed: VecDeque<Token>,
+    still: still::Watch,
     publisher: Publisher,
     last_token: Token,
     /// What other threads sent is being taken already.
@@ -72,6 +74,7 @@ impl Server {
             clients: Clients::default(),
             commanders: HashMap::new(),
             resumed: VecDeque::new(),
+            still: still::Watch::default(),
             publisher,
             last_token: FIRST_FREE,
             catching_up: false,
@@ -88,6 +91,7 @@ impl Server {
             // What ended before what begins: a process that called `exec` closed its old life before it opened the new.
             ready.sort_by_key(|ready| (ready.token == LISTENER, !ready.hung_up));
             self.advance();
+            self.follow_still();
             for ready in ready {
                 self.handle(ready);
             }
@@ -103,7 +107,8 @@ impl Server {
 
     fn next_wake(&self) -> u64 {
         let engine = self.engine.next_event().map(|at| self.clock.monotonic_at(at));
-        engine.map_or(self.publisher.next_ns(), |at| at.min(self.publisher.next_ns()))
+        let still = self.still.next_ns(!self.engine.needed().is_empty());
+        engine.into_iter().chain(still).fold(self.publisher.next_ns(), u64::min)
     }
 
     /// Moves the engine to now and gives each finished call to whoever waits for it.
@@ -115,6 +120,14 @@ impl Server {
                 Ok(()) => self.resumed.push_back(token),
                 Err(error) => self.drop_client(token, &error),
             }
+        }
+    }
+
+    /// What needs the threads of a process that is frozen or stopped goes on when it moves again.
+    fn follow_still(&mut self) {
+        for (pid, is_still) in self.still.changes(monotonic_ns(), &self.engine.needed()) {
+            debug!(pid, is_still, "a client stands still or moves again");
+            self.engine.stand_still(pid, is_still);
         }
     }
 
