@@ -17,7 +17,7 @@
 //! 6. Core use is the driver's average and up to 200 ms old, and a task that was let go has its input to load first. So core
 //!    use is not asked until the last one that was let go has computed for long enough to be in it: since its computing was
 //!    seen or, where nobody sees calls, since the driver says that it uses the cores itself. One that does neither is
-//!    waited for no longer than [`PaperSettings::settle`].
+//!    waited for no longer than [`PaperSettings::settle`]. An answer from before counts for nothing.
 //! 7. With several GPUs each has a count and thresholds of its own, and a task must be let go by all of its GPUs.
 //! 8. Nobody is paused for longer than a bound. The paper has none; the default is longer than any of its runs.
 //!
@@ -89,9 +89,12 @@ impl Paper {
             return Some(Reason::ItsTurn);
         }
         let is_full = first.gpus.iter().any(|index| self.full.contains(index));
+        let asks_at = self.asks_at(tasks);
+        if is_full || asks_at > now || !was_asked_since(view, first, asks_at) {
+            return None;
+        }
         let (gpu, core) = busiest(view, first).and_then(|gpu| Some((gpu.index, gpu.core?)))?;
-        let has_room = !is_full && core < self.settings.core && self.asks_at(tasks) <= now;
-        has_room.then_some(Reason::CoreFree { gpu, core })
+        (core < self.settings.core).then_some(Reason::CoreFree { gpu, core })
     }
 
     /// From when on core use tells anything about the last task that was let go.
@@ -231,6 +234,11 @@ fn shown_since(view: &View, task: &Tenant, since: Mono) -> Option<Mono> {
     asked.filter(|_| task.core.is_some_and(|core| core.get() > 0))
 }
 
+/// What was asked before says nothing of the last task that was let go, however late it is used.
+fn was_asked_since(view: &View, task: &Tenant, since: Mono) -> bool {
+    task.gpus.iter().all(|index| view.gpu(*index).and_then(|gpu| gpu.core_at).is_some_and(|at| at >= since))
+}
+
 /// Of a task's GPUs the one with the least room. An unknown use counts as full: nobody is released on a guess.
 fn busiest<'a>(view: &'a View, task: &Tenant) -> Option<&'a Gpu> {
     let gpus = task.gpus.iter().filter_map(|index| view.gpu(*index));
@@ -240,4 +248,57 @@ fn busiest<'a>(view: &'a View, task: &Tenant) -> Option<&'a Gpu> {
 fn memory_above(gpu: &Gpu, threshold: Percent) -> bool {
     let Some((used, total)) = gpu.memory_used.zip(gpu.memory_total) else { return false };
     u128::from(used.0) * 100 > u128::from(total.0) * u128::from(threshold.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::Bytes;
+
+    use super::*;
+
+    fn ms(millis: u64) -> Mono {
+        Mono(millis * 1_000_000)
+    }
+
+    fn task(name: &str, arrived: u64, activity: Activity, stand: Stand) -> Tenant {
+        Tenant {
+            key: TenantKey::Cgroup { path: format!("/{name}") },
+            name: name.into(),
+            owner: None,
+            gpus: BTreeSet::from([GpuIndex(0)]),
+            gang: None,
+            arrived: ms(arrived),
+            activity,
+            memory: Some(Bytes::from_mib(500)),
+            needs: None,
+            core: None,
+            stand,
+            means: BTreeSet::from([Means::Freeze]),
+            past: None,
+        }
+    }
+
+    /// What is decided, at two seconds, about one that waits behind one that computes since `since`: the driver said that the
+    /// cores were idle when it was asked at `asked`.
+    fn releases(since: u64, asked: u64) -> bool {
+        let mut paper = Paper::new(PaperSettings::default());
+        let first = |activity| task("first", 0, activity, Stand::Free);
+        let second = task("second", 1, Activity::Loading, Stand::Held { means: Means::Freeze, since: ms(10) });
+        let mut decide = |first, asked, now| {
+            let core = Percent::checked(0);
+            let gpu = Gpu { index: GpuIndex(0), memory_total: None, memory_used: None, core, core_at: Some(ms(asked)) };
+            paper.decide(&View { gpus: vec![gpu], tenants: vec![first, second.clone()] }, ms(now))
+        };
+        let before = decide(first(Activity::Loading), 10, 10);
+        assert!(before.decisions.is_empty(), "{before:?}");
+        let verdict = decide(first(Activity::Computing { since: ms(since) }), asked, 2_000);
+        verdict.decisions.iter().any(|decision| decision.action == Action::Release)
+    }
+
+    #[test]
+    fn core_use_that_was_asked_before_the_last_one_could_be_in_it_lets_nobody_go() {
+        assert!(!releases(1_000, 900), "before it computed");
+        assert!(!releases(1_000, 1_390), "too soon after");
+        assert!(releases(1_000, 1_400));
+    }
 }
