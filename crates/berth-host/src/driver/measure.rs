@@ -64,10 +64,9 @@ pub fn lock_times(
 }
 
 /// Lock and unlock by the driver's calls alone, without the checks, the deadline and the thread of a hold: what cannot be
-/// undercut. On an error the process is not left locked.
+/// undercut. The driver is initialised before, by [`Driver::state`] for one, and not in the same breath: a process it has just
+/// asked answers quicker. On an error the process is not left locked.
 pub fn bare_lock(driver: &Driver, process: ProcKey, timeout: Duration) -> Result<(Duration, Duration), DriverError> {
-    // Initialises the driver, and refuses a process that stands still.
-    driver.state(process)?;
     let target = driver.target(process)?;
     let answered = |verb, code| if code == 0 { Ok(()) } else { Err(driver.refusal(verb, &target, code)) };
     let api = &driver.shared.api;

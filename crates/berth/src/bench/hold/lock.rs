@@ -57,9 +57,7 @@ fn turns(bench: &Bench<'_>, load: &Load, turns: usize, idle: bool) -> anyhow::Re
     let mut held = bench.held(load);
     for _ in 0..turns {
         bench.interrupt.check()?;
-        load.lines.empty()?;
-        load.lines
-            .until("past a kernel", |lines| lines.last().filter(|line| !idle || ends_a_kernel(line)).map(drop))?;
+        until_seen(load, idle)?;
         let lock = held.go(Want::Locked)?;
         // Its CPU side goes on up to its next launch, and waits there.
         let at_launch_ns = load.lines.until_at_launch()?;
@@ -70,17 +68,25 @@ fn turns(bench: &Bench<'_>, load: &Load, turns: usize, idle: bool) -> anyhow::Re
     Ok(times)
 }
 
+/// It has said something since; `idle`: that a kernel is done.
+fn until_seen(load: &Load, idle: bool) -> anyhow::Result<()> {
+    load.lines.empty()?;
+    load.lines.until("past a kernel", |lines| lines.last().filter(|line| !idle || ends_a_kernel(line)).map(drop))
+}
+
 fn ends_a_kernel(line: &berth_load::Line) -> bool {
     use berth_load::{Edge, Event, Phase};
     matches!(line.event, Event::Phase { phase: Phase::Kernel, edge: Edge::End, .. })
 }
 
-/// Milliseconds of lock and of unlock.
+/// Milliseconds of lock and of unlock, at the same instants of its life: right after the last call it would answer quicker.
 fn bare(bench: &Bench<'_>, driver: &Driver, load: &Load) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mut times = (Vec::new(), Vec::new());
+    driver.state(load.process)?;
     for _ in 0..bench.plan.turns {
         bench.interrupt.check()?;
+        until_seen(load, true)?;
         let (lock, unlock) = measure::bare_lock(driver, load.process, BARE_TIMEOUT)?;
         times.0.push(ms(lock));
         times.1.push(ms(unlock));
