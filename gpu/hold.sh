@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # What holding does on this machine's GPU, in real containers; run by gpu/run.sh. Results go to $BERTH_RESULTS.
 #
-#   hold.sh [OPTION]… [PART]…     PARTs are live and hold; default: both, in about 8 minutes on an H200
+#   hold.sh [OPTION]… [PART]…     PARTs are live and hold; default: both, in about 11 minutes on an H200
 #
 #   --gpu real|sim   on which GPU; sim is for trying this script out (default: real)
 #   --rounds N       rounds of each cell (default: 3)
-#   --alone N        of these, rounds with each means alone, in the first cell only (default: 1)
-#   --minutes N      begin no further round of a cell after this share of N minutes (default: 6, for all cells)
+#   --alone N        of these, rounds with each means alone (default: 1)
+#   --minutes N      begin no further round of a cell after this share of N minutes (default: 8, for all cells)
 #   --cell CELL      only this cell; may be repeated (default: 10x13312, 20x8192, 20x5120)
 #   --turns N        holds of each kind in part hold (default: 200)
 #
-#   live   berth bench live: unmanaged, fifo, paper and mps; in the first cell also each means alone and one by one
+#   live   berth bench live: unmanaged, fifo, paper, mps and each means alone; in the first cell also one by one
 #   hold   berth bench hold: in containers, then in plain cgroups
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 
-gpu=real rounds=3 alone=1 minutes=6 turns=200
+gpu=real rounds=3 alone=1 minutes=8 turns=200
 cells=() parts=()
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -40,17 +40,18 @@ heading() { printf '\n== %s (%s s since the start)\n' "$*" "$SECONDS"; }
 failed=()
 
 live() {
-    local cell means seconds contenders
+    local cell means seconds contenders one_by_one
     contenders=(--contender fifo --contender paper --contender mps)
     for means in gate lock freeze; do contenders+=(--contender "$means:$alone"); done
-    contenders+=(--contender one-by-one:1)
+    one_by_one=(--contender one-by-one:1)
     # The first cell has most contenders, and takes about as long as the others together.
     seconds=$((minutes * 60 / 2))
     for cell in "${cells[@]}"; do
         heading "$cell"
-        berth bench live --gpu "$gpu" --ground docker --cell "$cell" "${contenders[@]}" --rounds "$rounds" \
+        berth bench live --gpu "$gpu" --ground docker --cell "$cell" "${contenders[@]}" "${one_by_one[@]}" \
+            --rounds "$rounds" \
             --within "${seconds}s" --save "$out/live-$cell.json" --logs "$out/logs" || failed+=("$cell")
-        contenders=(--contender fifo --contender paper --contender mps)
+        one_by_one=()
         seconds=$((minutes * 60 / 4))
     done
 }
