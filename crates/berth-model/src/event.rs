@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::hold::{Means, Step};
+use crate::hold::{Means, Signal, Step};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
@@ -67,6 +67,8 @@ pub enum Event {
     /// Someone sends a container a signal through its engine, to stop it as a rule.
     Signalled {
         id: ContainerId,
+        /// `None` if the engine does not say.
+        signal: Option<Signal>,
         at: Mono,
     },
     /// Something began that may use a GPU soon (a container, a program): worth a closer look.
@@ -215,6 +217,22 @@ pub struct ContainerFacts {
     /// The shortest time between two of its health checks; `None` if it has none. The engine suspends them while it holds the
     /// container paused, and only then.
     pub health_interval: Option<Duration>,
+    pub stop: Stop,
+}
+
+/// How an engine stops a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    pub signal: Signal,
+    /// How long the container has after that signal before it is killed, unless whoever stops it says otherwise.
+    pub kills_after: Duration,
+}
+
+/// As engines do unless they are told otherwise.
+impl Default for Stop {
+    fn default() -> Self {
+        Self { signal: Signal::TERM, kills_after: Duration::from_secs(10) }
+    }
 }
 
 /// Where events come from; each can be missing without the others.

@@ -182,6 +182,7 @@ mod tests {
             places: None,
             behind: None,
             expected_at: None,
+            until: None,
         }
     }
 

@@ -20,7 +20,7 @@ pub mod time;
 
 pub use event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, Moment,
-    ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure,
+    ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;

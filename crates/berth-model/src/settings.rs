@@ -120,6 +120,10 @@ pub struct Hold {
     /// Owners may take tenants of their own out of the policy's hands: by the label `berth.hold=never`, or by releasing one. `false`
     /// leaves that to root and the user of the daemon; owners still hold their own, and release what they hold.
     pub owners_exempt: bool,
+    /// How long a tenant is left alone that somebody has sent a signal to, so that it can take it and end; also one that somebody has
+    /// let go on (`docker unpause`), where `owners_exempt` is false. It begins at the last of them, and lasts at least as long as the
+    /// container's own stop timeout. Who asks for it again and again has three at once, and then a tenth of the time.
+    pub grace: Span,
     /// Containers of one Compose project and owner that are on GPUs of their own, as the ranks of one job are, are held and
     /// released together. A label `berth.gang` goes before it.
     pub compose_gangs: bool,
@@ -259,6 +263,7 @@ impl Default for Hold {
             never_names: Vec::new(),
             never_owners: Vec::new(),
             owners_exempt: true,
+            grace: Span::from_millis(30_000),
             compose_gangs: true,
             journal: "/run/berth/holds".into(),
             cgroup_root: "/sys/fs/cgroup".into(),

@@ -116,6 +116,8 @@ pub struct HoldRow {
     pub behind: Option<String>,
     /// When its turn is expected, where enough is known to say.
     pub expected_at: Option<Timestamp>,
+    /// Policies leave it alone until then; `None`: until its task ends, where they do.
+    pub until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

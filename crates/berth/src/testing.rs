@@ -238,6 +238,7 @@ pub fn waiting() -> HoldRow {
         places: Some(3),
         behind: Some("train-7".into()),
         expected_at: Some(at(20)),
+        until: None,
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn hold() -> HoldRow {
         places: Some(1),
         behind: Some("trainer".into()),
         expected_at: Some(at(30)),
+        until: None,
     }
 }
 

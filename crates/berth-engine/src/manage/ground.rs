@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use berth_model::hold::{Grip, Means};
+use berth_model::hold::{Grip, Means, Signal};
 use berth_model::{Bytes, GpuIndex, ProcKey};
 use berth_store::Kept;
 
@@ -41,8 +41,8 @@ pub(crate) trait Ground: Send {
     /// What that may come to. Does not wait.
     fn allow(&self, gpu: GpuIndex, ceiling: Bytes);
 
-    /// Whether a signal that would end it waits for a process of the tenant. Reads a few files.
-    fn is_asked_to_end(&self, place: &Place) -> bool;
+    /// A signal that waits for a process of the tenant, and that somebody sent it to be acted on. Reads a few files.
+    fn awaited_signal(&self, place: &Place) -> Option<Signal>;
 
     /// What of a record is still true.
     fn verified(&self, kept: &Kept) -> Grip;

@@ -13,7 +13,7 @@ use berth_host::hands::HostHands;
 use berth_host::nvml::NvmlProbe;
 use berth_host::probes::Probes;
 use berth_host::procs::would_see_a_stop;
-use berth_model::hold::{Grip, Means};
+use berth_model::hold::{Grip, Means, Signal};
 use berth_model::settings::{Mode, PolicyName};
 use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
 use berth_store::{Journal, Kept, Role};
@@ -211,8 +211,8 @@ impl Ground for HostGround {
         }
     }
 
-    fn is_asked_to_end(&self, place: &Place) -> bool {
-        place.cgroup.as_deref().is_some_and(|dir| self.freezer.is_asked_to_end(dir))
+    fn awaited_signal(&self, place: &Place) -> Option<Signal> {
+        self.freezer.awaited_signal(place.cgroup.as_deref()?)
     }
 
     fn verified(&self, kept: &Kept) -> Grip {

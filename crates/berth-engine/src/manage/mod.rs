@@ -121,11 +121,11 @@ impl Manager {
             policy_name: rules.hold.policy,
             rehearsal: rules.hold.dry_run.then(Rehearsal::default),
             rules,
-            keeper: Keeper::new(Patience::default()),
             activities: Activities::default(),
             crew: Crew::new(hands, event_tx.clone()),
             journal,
             ground,
+            keeper: Keeper::new(Patience::default()).with_leaves(rules.leaves()),
             event_tx,
             places: BTreeMap::new(),
             onlookers_at: None,
@@ -191,9 +191,9 @@ impl Manager {
                     self.keeper.engine_told(&tenant, *paused, 0, *at);
                 }
             }
-            Event::Signalled { id, at } => {
+            Event::Signalled { id, signal, at } => {
                 if let Some(tenant) = self.container(id) {
-                    self.keeper.signalled(&tenant, 0, *at);
+                    self.signalled(&tenant, *signal, *at);
                 }
             }
             Event::ContainerGone { id } => {

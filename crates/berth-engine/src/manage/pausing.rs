@@ -6,22 +6,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_model::{ContainerId, Event, TenantKey};
+use berth_model::{ContainerId, Event, Stop, TenantKey};
 
 /// Of the time between two health checks: so seldom does one find a container frozen that the engine believes to run.
 const OF_A_CHECK: u32 = 100;
 
-/// Containers the engine has described, each with the time between two checks of its health, if there are any.
+/// Containers the engine has described.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
-    described: BTreeMap<ContainerId, Option<Duration>>,
+    described: BTreeMap<ContainerId, Described>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    /// Between two checks of its health, if there are any.
+    health_interval: Option<Duration>,
+    stop: Stop,
 }
 
 impl Pausing {
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Container(facts) => {
-                self.described.insert(facts.id.clone(), facts.health_interval);
+                let (health_interval, stop) = (facts.health_interval, facts.stop);
+                self.described.insert(facts.id.clone(), Described { health_interval, stop });
             }
             Event::ContainerGone { id } => {
                 self.described.remove(id);
@@ -33,8 +41,13 @@ impl Pausing {
     /// `None` for those that no engine here can pause. `usual` for the others, but sooner where health is checked: when the
     /// next check comes is not known.
     pub fn after(&self, tenant: &TenantKey, usual: Duration) -> Option<Duration> {
-        let checks = self.described.get(tenant.docker_id()?)?;
-        Some(checks.map_or(usual, |between| usual.min(between / OF_A_CHECK)))
+        let described = self.described.get(tenant.docker_id()?)?;
+        Some(described.health_interval.map_or(usual, |between| usual.min(between / OF_A_CHECK)))
+    }
+
+    /// How its engine stops it; `None` for those that no engine here has described.
+    pub fn stop_of(&self, tenant: &TenantKey) -> Option<Stop> {
+        self.described.get(tenant.docker_id()?).map(|described| described.stop)
     }
 }
 
@@ -57,6 +70,7 @@ mod tests {
             owner: None,
             started_at: None,
             health_interval,
+            stop: Stop::default(),
         })));
     }
 

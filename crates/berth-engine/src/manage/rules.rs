@@ -1,6 +1,7 @@
 //! What the settings say about holding: who decides, by which numbers, and what may be done.
 
 use berth_model::Settings;
+use berth_model::hold::Leaves;
 use berth_model::settings::{FifoSettings, Hold, PaperSettings, PolicyName};
 use berth_policy::Policy;
 use berth_policy::fifo::Fifo;
@@ -16,6 +17,11 @@ pub(crate) struct Rules {
 impl Rules {
     pub fn of(settings: &Settings) -> Self {
         Self { hold: settings.hold.clone(), fifo: settings.fifo.clone(), paper: settings.paper.clone() }
+    }
+
+    /// For how long tenants are left alone that somebody wants to run.
+    pub fn leaves(&self) -> Leaves {
+        Leaves { grace: self.hold.grace.get(), owners_exempt: self.hold.owners_exempt }
     }
 
     /// One that knows nothing yet; `None` for the one that holds nobody.

@@ -164,6 +164,7 @@ fn done(view: &HoldView, now: &Anchor) -> Option<HoldRow> {
         by_uid: uid(view.by),
         reason: view.reason.clone(),
         held_seconds: view.held.as_secs_f64(),
+        until: view.left_alone_until.map(|until| now.wall_at(until)),
         ..bare(stage, since)
     })
 }
@@ -189,6 +190,7 @@ fn bare(stage: HoldStage, since: Timestamp) -> HoldRow {
         places: None,
         behind: None,
         expected_at: None,
+        until: None,
     }
 }
 

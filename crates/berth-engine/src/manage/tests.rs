@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_host::hands::{Hands, Subject};
-use berth_model::hold::{Grip, Step};
+use berth_model::hold::{Grip, Signal, Step};
 use berth_model::{
     Bytes, Change, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor,
     ProcessFacts, ProcessKind, Sample, TaskRow, settings,
@@ -51,7 +51,7 @@ struct Meter {
     ceiling: Mutex<Option<Bytes>>,
     limited: Mutex<BTreeMap<ProcKey, GpuIndex>>,
     unparkable: Mutex<Option<String>>,
-    is_asked_to_end: Mutex<bool>,
+    awaited: Mutex<Option<Signal>>,
 }
 
 impl Ground for OpenGround {
@@ -91,8 +91,8 @@ impl Ground for OpenGround {
         }
     }
 
-    fn is_asked_to_end(&self, _: &Place) -> bool {
-        *self.0.is_asked_to_end.lock().unwrap()
+    fn awaited_signal(&self, _: &Place) -> Option<Signal> {
+        *self.0.awaited.lock().unwrap()
     }
 
     fn verified(&self, kept: &Kept) -> Grip {

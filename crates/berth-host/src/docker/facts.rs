@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use berth_model::{ContainerFacts, ContainerId};
-use bollard::models::{ContainerInspectResponse, HealthConfig};
+use berth_model::{ContainerFacts, ContainerId, Stop};
+use bollard::models::{ContainerConfig, ContainerInspectResponse, HealthConfig};
 use jiff::Timestamp;
 
 /// What the engine takes where a health check does not say.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 const HEALTH_START_INTERVAL: Duration = Duration::from_secs(5);
+
+/// For a container that its engine does not kill however long it takes to stop.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// The label by which a container says whose it is.
 pub const OWNER_LABEL: &str = "berth.owner";
@@ -18,6 +21,7 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
     let id = ContainerId(inspected.id?);
     let name = inspected.name.map(|name| name.trim_start_matches('/').to_owned()).filter(|name| !name.is_empty());
     let config = inspected.config.unwrap_or_default();
+    let stop = stop(&config);
     let (given_image, labels) = (config.image, config.labels);
     let labels: std::collections::BTreeMap<_, _> = labels.unwrap_or_default().into_iter().collect();
     Some(ContainerFacts {
@@ -26,6 +30,7 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
         owner: labels.get(OWNER_LABEL).filter(|owner| !owner.is_empty()).cloned(),
         started_at: inspected.state.and_then(|state| started_at(&state.started_at?)),
         health_interval: config.healthcheck.as_ref().and_then(health_interval),
+        stop,
         labels,
         id,
     })
@@ -34,6 +39,14 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
 /// The engine writes year 1 for "never".
 fn started_at(text: &str) -> Option<Timestamp> {
     text.parse().ok().filter(|at| *at > Timestamp::UNIX_EPOCH)
+}
+
+/// What a container leaves to the engine is not written. One that never kills by itself is given as long as any.
+fn stop(config: &ContainerConfig) -> Stop {
+    let default = Stop::default();
+    let signal = config.stop_signal.as_ref().and_then(|signal| signal.parse().ok());
+    let kills_after = config.stop_timeout.map(|seconds| u64::try_from(seconds).map_or(NEVER, Duration::from_secs));
+    Stop { signal: signal.unwrap_or(default.signal), kills_after: kills_after.unwrap_or(default.kills_after) }
 }
 
 /// The engine writes nanoseconds, 0 for its own choice, and `["NONE"]` for a check the image has and the container has not.
@@ -48,6 +61,8 @@ fn health_interval(check: &HealthConfig) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::hold::Signal;
+
     use super::*;
 
     fn facts(json: &str) -> Option<ContainerFacts> {
@@ -96,6 +111,15 @@ mod tests {
         assert_eq!(interval_ms(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":2000000000}"#), Some(2_000));
         assert_eq!(interval_ms(r#"{"Test":["NONE"],"Interval":1}"#), None);
         assert_eq!(interval_ms(r#"{"Test":[]}"#), None, "inherited, and there is nothing to inherit");
+    }
+
+    #[test]
+    fn a_container_is_stopped_as_it_says_and_else_as_engines_do() {
+        let stop = |config: &str| facts(&format!(r#"{{"Id":"{ID}","Config":{config}}}"#)).unwrap().stop;
+        assert_eq!(stop("{}"), Stop::default());
+        let graceful = stop(r#"{"StopSignal":"SIGWINCH","StopTimeout":120}"#);
+        assert_eq!((graceful.signal, graceful.kills_after), (Signal::WINCH, Duration::from_secs(120)));
+        assert!(stop(r#"{"StopTimeout":-1}"#).kills_after > Duration::from_secs(3600));
     }
 
     #[test]

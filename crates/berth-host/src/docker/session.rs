@@ -147,7 +147,10 @@ impl Connection {
         if let Some(nanos) = event.time_nano {
             self.seen_until_ns = self.seen_until_ns.max(i128::from(nanos) + 1);
         }
-        let Some(id) = event.actor.and_then(|actor| actor.id).map(ContainerId) else { return };
+        let Some(actor) = event.actor else { return };
+        let Some(id) = actor.id.map(ContainerId) else { return };
+        let attributes = actor.attributes.unwrap_or_default();
+        let signal = attributes.get("signal").and_then(|signal| signal.parse().ok());
         match event.action.as_deref() {
             Some("start") => {
                 self.send(Event::Stirred { source: Source::Docker, at: clock::now() });
@@ -155,7 +158,7 @@ impl Connection {
             }
             Some("pause") if self.wanted.is_known(&id) => self.heard(id, true, at),
             Some("unpause" | "die") if self.wanted.is_known(&id) => self.heard(id, false, at),
-            Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, at }),
+            Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, signal, at }),
             Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
             Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
             _ => {}

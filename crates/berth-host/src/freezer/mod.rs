@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_model::ProcKey;
+use berth_model::hold::Signal;
 
 pub use dir::{CgroupDir, Motion, State, Version};
 pub use error::{FreezerError, Refusal};
@@ -97,9 +98,10 @@ impl Freezer {
         Ok(())
     }
 
-    /// Whether a signal that would end it waits for a process in the cgroup at `dir`, which cannot take it while it is frozen.
-    pub fn is_asked_to_end(&self, dir: &Path) -> bool {
-        pending::is_asked_to_end(&self.proc_root, dir)
+    /// A signal that waits for a process in the cgroup at `dir`, which cannot take it while it is frozen, and that somebody sent it
+    /// to be acted on.
+    pub fn awaited_signal(&self, dir: &Path) -> Option<Signal> {
+        pending::awaited_signal(&self.proc_root, dir)
     }
 
     /// Its processes stand in a frozen cgroup below `dir`, and `dir` itself is thawed. It must be frozen by us.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::handing::Handing;
 use super::keeper::{By, HoldChange, HoldView, Note, Patience, Stage};
+use super::leave::{Account, Lasting, Leave};
 use super::{Body, Freezer, Grip, Means, Step, Want, next};
 use crate::event::StepFailure;
 use crate::id::{ProcKey, TenantKey};
@@ -36,6 +37,12 @@ pub(super) struct Holding {
     pub is_gone: bool,
     /// Policies leave it alone until then.
     pub left_alone_until: Option<Mono>,
+    /// It is somebody's for a while.
+    leave: Option<Leave>,
+    /// What it has had of that in this task.
+    pub account: Account,
+    /// When somebody last sent it a signal.
+    pub signalled_at: Option<Mono>,
     trouble: Trouble,
     told: Option<Means>,
     /// Who last wanted it free, and why: the release may be complete only when it is wanted elsewhere again.
@@ -86,6 +93,9 @@ impl Holding {
             doubts: BTreeSet::new(),
             is_gone: false,
             left_alone_until: None,
+            leave: None,
+            account: Account::default(),
+            signalled_at: None,
             trouble: Trouble::default(),
             told: None,
             let_go: (By::Policy, String::new()),
@@ -95,6 +105,7 @@ impl Holding {
     }
 
     pub fn wish(&mut self, want: Want, by: By, reason: String, at: Mono) {
+        self.leave = None;
         if (want, by, reason.as_str()) == (self.want, self.by, self.reason.as_str()) {
             return;
         }
@@ -107,6 +118,32 @@ impl Holding {
         }
         (self.want, self.by, self.reason) = (want, by, reason);
         self.is_unwritten |= !self.grip.is_empty();
+    }
+
+    /// Somebody wants it to run, for as long as that lasts.
+    pub fn let_go(&mut self, uid: u32, reason: String, lasting: Lasting, at: Mono) {
+        let before = match self.leave.take() {
+            Some(leave) => leave.before,
+            None => Some((self.want, self.by, self.reason.clone())).filter(|(_, by, _)| *by != By::Policy),
+        };
+        self.wish(Want::Free, By::Person { uid }, reason, at);
+        if let Lasting::Until(until) = lasting {
+            self.leave = Some(Leave { until, before });
+        }
+    }
+
+    /// The end of a grace under way.
+    pub fn leave_until(&self) -> Option<Mono> {
+        self.leave.as_ref().map(|leave| leave.until)
+    }
+
+    /// What was wanted before a grace is wanted again when it is over.
+    fn end_leave(&mut self, now: Mono) {
+        if let Some(leave) = self.leave.take_if(|leave| leave.until <= now) {
+            let policy = || (Want::Free, By::Policy, "left to the policy again".to_owned());
+            let (want, by, reason) = leave.before.unwrap_or_else(policy);
+            self.wish(want, by, reason, now);
+        }
     }
 
     /// Whatever is known to have changed, and the time held that follows from it.
@@ -165,6 +202,7 @@ impl Holding {
     /// Returns the time it was held, which is counted anew.
     pub fn end_task(&mut self, at: Mono) -> Duration {
         self.fresh_since = at;
+        (self.account, self.signalled_at) = (Account::default(), None);
         let held = self.held.total(at);
         self.held = Stopwatch::default();
         self.held.turn(self.grip.keeps_off(), at);
@@ -183,6 +221,7 @@ impl Holding {
 
     /// The step that comes next, unless one is in flight or waits for its time.
     pub fn begin(&mut self, now: Mono, patience: &Patience) -> Option<Step> {
+        self.end_leave(now);
         if self.flight.is_some() || self.is_gone {
             return None;
         }
@@ -379,7 +418,7 @@ impl Holding {
             held_since: self.held.since,
             held: self.held.total(now),
             is_frozen_by_others: self.frozen_by_others,
-            left_alone_until: self.left_alone_until.filter(|end| now < *end),
+            left_alone_until: self.leave_until().or(self.left_alone_until).filter(|end| now < *end),
         }
     }
 

@@ -19,16 +19,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::holding::Holding;
+use super::leave::{Lasting, Leaves, Sent, Word};
 use super::{Freezer, Grip, Means, Step, Want};
 use crate::event::StepFailure;
 use crate::id::{ProcKey, TenantKey};
 use crate::time::Mono;
+
+/// After a signal, the engine's word of an unpause within this time is of the one that came with it: some 15 ms, when it is idle.
+const SIGNAL_ECHO: Duration = Duration::from_secs(2);
+/// Said of a grace that leaves nothing for another.
+const OFTEN: &str = ", and has so often of late that the next will be taken at its turn";
 
 /// All tenants that are held, were held in this task, or may be.
 #[derive(Debug, Clone, Default)]
 pub struct Keeper {
     tenants: BTreeMap<TenantKey, Holding>,
     patience: Patience,
+    leaves: Leaves,
     /// Changes that came with an input, told at the next turn.
     changes: Vec<HoldChange>,
 }
@@ -119,7 +126,7 @@ pub struct HoldView {
     /// Time it was kept off in this task, up to now.
     pub held: Duration,
     pub is_frozen_by_others: bool,
-    /// Holding it failed; policies leave it alone until then.
+    /// Holding it failed, or somebody wants it to run for a while: policies leave it alone until then.
     pub left_alone_until: Option<Mono>,
 }
 
@@ -139,6 +146,10 @@ pub enum Refused {
 impl Keeper {
     pub fn new(patience: Patience) -> Self {
         Self { patience, ..Self::default() }
+    }
+
+    pub fn with_leaves(self, leaves: Leaves) -> Self {
+        Self { leaves, ..self }
     }
 
     // === who is there ===
@@ -237,8 +248,8 @@ impl Keeper {
     }
 
     /// Its engine has paused it or let it go on, at our wish or at somebody else's, which it does not say. `uid` stands for
-    /// somebody else: whoever unpauses what berth had paused wants it to run, and it is theirs until its task ends; what they
-    /// paused berth takes its hands off, and will not thaw.
+    /// somebody else: whoever unpauses what berth had paused wants it to run, and for how long that counts the leaves say; what
+    /// they paused berth takes its hands off, and will not thaw.
     pub fn engine_told(&mut self, tenant: &TenantKey, paused: bool, uid: u32, at: Mono) {
         if self.tenants.get(tenant).is_some_and(|holding| holding.is_own_doing(at)) {
             return;
@@ -252,10 +263,17 @@ impl Keeper {
     fn thawed_by_others(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
         let Some(holding) = self.tenants.get_mut(tenant) else { return };
         let is_theirs = std::mem::take(&mut holding.frozen_by_others);
-        if !is_theirs && holding.grip.frozen == Some(Freezer::Docker) {
-            holding.lose_freeze(at);
-            holding.wish(Want::Free, By::Person { uid }, "someone unpaused it".into(), at);
+        if is_theirs || holding.grip.frozen != Some(Freezer::Docker) {
+            return;
         }
+        holding.lose_freeze(at);
+        // An engine lets a container go on that it sends any signal to.
+        let echoes = |sent: &Mono| at.since(*sent) < SIGNAL_ECHO;
+        let (word, reason) = match holding.signalled_at.filter(echoes) {
+            Some(_) => (Word::Signalled(Sent::UNKNOWN), "its engine unpaused it to send it a signal"),
+            None => (Word::Unpaused, "someone unpaused it"),
+        };
+        self.let_go(tenant, word, uid, reason.to_owned(), at);
     }
 
     fn frozen_by_others(&mut self, tenant: &TenantKey, at: Mono) {
@@ -269,13 +287,25 @@ impl Keeper {
         holding.wish(Want::Free, By::Policy, "someone else paused it".into(), at);
     }
 
-    /// Someone sent it a signal, which it cannot take while it stands still: to end it, as a rule. It is theirs until its task
-    /// ends.
-    pub fn signalled(&mut self, tenant: &TenantKey, uid: u32, at: Mono) {
+    /// Someone sent it a signal, which it cannot take while it stands still.
+    pub fn signalled(&mut self, tenant: &TenantKey, sent: Sent, uid: u32, at: Mono) {
+        let Some(holding) = self.tenants.get_mut(tenant).filter(|holding| at >= holding.fresh_since) else { return };
+        holding.signalled_at = Some(at);
+        let is_heard = !sent.may_end_it() && (sent.can_wait() || !holding.grip.is_still());
+        let is_free_by_word = holding.want == Want::Free && holding.by != By::Policy && holding.leave_until().is_none();
+        if !is_heard && !is_free_by_word {
+            self.let_go(tenant, Word::Signalled(sent), uid, sent.reason(), at);
+        }
+    }
+
+    fn let_go(&mut self, tenant: &TenantKey, word: Word, uid: u32, reason: String, at: Mono) {
         let Some(holding) = self.tenants.get_mut(tenant) else { return };
-        let is_undecided = holding.want != Want::Free || holding.by == By::Policy;
-        if is_undecided && at >= holding.fresh_since {
-            holding.wish(Want::Free, By::Person { uid }, "someone sent it a signal".into(), at);
+        let until = holding.leave_until();
+        match self.leaves.lasting(word, &mut holding.account, until, at) {
+            // What is wanted of it stays so; what its engine has undone is done again.
+            Lasting::NotAtAll => {}
+            lasting if holding.account.is_empty() => holding.let_go(uid, reason + OFTEN, lasting, at),
+            lasting => holding.let_go(uid, reason, lasting, at),
         }
     }
 
@@ -326,7 +356,7 @@ impl Turn {
             self.changes.extend(holding.settle(tenant, now, patience));
         }
         self.notes.extend(holding.unwritten().map(|note| (tenant.clone(), note)));
-        let times = [self.again_at, holding.retry_at(), holding.hands_over_at(now)];
+        let times = [self.again_at, holding.retry_at(), holding.hands_over_at(now), holding.leave_until()];
         self.again_at = times.into_iter().flatten().min();
     }
 }

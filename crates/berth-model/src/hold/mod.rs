@@ -16,6 +16,8 @@
 mod handing;
 mod holding;
 pub mod keeper;
+mod leave;
+mod signal;
 
 use std::collections::BTreeSet;
 
@@ -24,6 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::{GpuIndex, ProcKey};
 use crate::quantity::Bytes;
 pub use keeper::{By, HoldChange, HoldView, Keeper, Note, Order, Patience, Refused, Stage, Turn};
+pub use leave::{Leaves, Sent};
+pub use signal::{NoSignal, Signal};
 
 /// How a tenant is kept off the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -536,6 +536,7 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
         owner: Some("grace".into()),
         started_at: None,
         health_interval: None,
+        stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
     let row = &host.snapshot(120).tasks[0];
@@ -561,6 +562,7 @@ fn a_question_taken_back_is_asked_again_unless_it_was_answered_meanwhile() {
         owner: None,
         started_at: None,
         health_interval: None,
+        stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
     host.monitor.ask_again(&id);
@@ -582,6 +584,7 @@ fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_befor
         owner: None,
         started_at: None,
         health_interval: None,
+        stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts("a", "trainer"))));
     host.apply(Event::Container(Box::new(facts("b", "elsewhere"))));

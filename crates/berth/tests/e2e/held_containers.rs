@@ -136,6 +136,94 @@ fn a_person_s_pause_and_unpause_of_a_held_container_change_nothing_or_are_their_
     goes_on(&container);
 }
 
+/// It handles the signal by printing, and is none the worse for it; where it is sent from inside the container it would be stopped too.
+const RELOADS: &str = r#"trap 'echo reloaded' USR1; /berth load light & while :; do wait; done"#;
+
+fn strict(settings: &mut berth_model::Settings) {
+    settings.hold.owners_exempt = false;
+    settings.hold.grace = Span::from_millis(2_000);
+}
+
+#[test]
+fn a_signal_that_ends_nothing_is_taken_and_the_hold_goes_on_after_a_grace() {
+    let test = "a_signal_that_ends_nothing_is_taken_and_the_hold_goes_on_after_a_grace";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, strict) else { return };
+    for means in BOTH {
+        let container = engine.run_shell(&host, "reloads", &[], RELOADS);
+        daemon.row_where(&container.key(), |row| row.container_name == container.name && row.task_id.is_some());
+        let cgroup = hold(&daemon, &container, means);
+        container.docker(&["kill", "--signal", "USR1"]).ok();
+        until("it to take the signal", || container.log().contains("reloaded").then_some(()));
+        let row = daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Exempt));
+        let row = row.hold.unwrap();
+        assert!(row.reason.contains("signal") || row.reason == "someone sent it SIGUSR1", "{row:?}");
+        assert!(row.until.is_some(), "{row:?}");
+        daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Held));
+        until("it to stand still again", || is_frozen(&cgroup).then_some(()));
+        daemon.berth(&["release", &container.name]).ok();
+        nothing_is_left(&daemon, &cgroup);
+    }
+}
+
+#[test]
+fn a_signal_that_can_wait_waits_for_the_turn_of_whom_the_freezer_holds() {
+    let test = "a_signal_that_can_wait_waits_for_the_turn_of_whom_the_freezer_holds";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, strict) else { return };
+    let container = launching(&engine, &host, &daemon, "resized", &[]);
+    let cgroup = hold(&daemon, &container, "gate");
+    container.docker(&["kill", "--signal", "WINCH"]).ok();
+    throughout(Duration::from_secs(2), || {
+        assert!(is_frozen(&cgroup) && is_at(&daemon.sees(&container.key()), HoldStage::Held));
+    });
+    daemon.berth(&["release", &container.name]).ok();
+    nothing_is_left(&daemon, &cgroup);
+}
+
+#[test]
+fn an_unpause_counts_for_a_grace_only_where_owners_may_not_exempt() {
+    let test = "an_unpause_counts_for_a_grace_only_where_owners_may_not_exempt";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, strict) else { return };
+    let container = launching(&engine, &host, &daemon, "unpaused", &[]);
+    let cgroup = hold(&daemon, &container, "freeze");
+    container.docker(&["unpause"]).ok();
+    let row = daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Exempt)).hold.unwrap();
+    assert!(row.until.is_some() && row.reason.starts_with("someone unpaused it"), "{row:?}");
+    let why = daemon.berth(&["explain", &container.name]).ok();
+    assert!(why.contains("policies leave it alone for") && why.contains("someone unpaused it"), "{why}");
+    goes_on(&container);
+    daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Held));
+    until("the engine to show it", || (container.says(".State.Status") == "paused").then_some(()));
+    daemon.berth(&["release", &container.name]).ok();
+    nothing_is_left(&daemon, &cgroup);
+}
+
+/// Three graces at once, and a tenth of the time from then on.
+#[test]
+fn whom_signals_would_keep_free_for_ever_is_held_again_and_can_still_be_stopped() {
+    let test = "whom_signals_would_keep_free_for_ever_is_held_again_and_can_still_be_stopped";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, strict) else { return };
+    let container = engine.run_shell(&host, "signals-itself", &["--stop-timeout", "1"], RELOADS);
+    daemon.row_where(&container.key(), |row| row.container_name == container.name && row.task_id.is_some());
+    let cgroup = hold(&daemon, &container, "gate");
+    until("it to be held in spite of a signal", || {
+        container.docker(&["kill", "--signal", "USR1"]).ok();
+        let row = daemon.sees(&container.key());
+        let told = row.hold.as_ref().is_some_and(|hold| hold.reason.contains("so often of late"));
+        (told && row.hold.is_some_and(|hold| hold.until.is_some())).then_some(())
+    });
+    daemon.row_where(&container.key(), |row| is_at(row, HoldStage::Held));
+    container.docker(&["kill", "--signal", "USR1"]).ok();
+    throughout(Duration::from_millis(800), || assert!(is_frozen(&cgroup), "it is let go no more"));
+    container.docker(&["stop"]).ok();
+    assert_eq!(container.says(".State.Running"), "false");
+    daemon.sees_nothing_of(&container.key());
+    nothing_is_left(&daemon, &cgroup);
+}
+
 // === long holds ===
 
 #[test]

@@ -41,7 +41,7 @@ impl Host {
         snapshot
     }
 
-    fn row(&mut self, pid: u32) -> TaskRow {
+    pub(super) fn row(&mut self, pid: u32) -> TaskRow {
         self.shown().tasks.into_iter().find(|row| row.tenant == tenant(pid)).unwrap()
     }
 

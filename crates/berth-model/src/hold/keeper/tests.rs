@@ -1,7 +1,7 @@
 //! What the keeper does, case by case.
 
 use super::*;
-use crate::hold::Freezer;
+use crate::hold::{Freezer, Signal};
 
 fn tenant() -> TenantKey {
     TenantKey::Cgroup { path: "/a".into() }
@@ -260,16 +260,122 @@ fn an_engine_that_cannot_take_over_costs_nobody_the_hold_and_is_asked_again_late
     assert_eq!(run(&mut keeper, later).0, way, "it may have got anywhere");
 }
 
+const GRACE: Duration = Duration::from_secs(30);
+
+fn sent(signal: Signal) -> Sent {
+    Sent { signal: Some(signal), kills_after: None }
+}
+
 #[test]
-fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_until_its_task_ends() {
+fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_for_as_long_as_an_end_takes() {
     let mut keeper = held_at_a_launch();
-    keeper.signalled(&tenant(), 0, Mono(1));
+    keeper.signalled(&tenant(), sent(Signal::HUP), 0, Mono(1));
     assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Ungate(process(1)), Step::Thaw(Freezer::Cgroup)]);
     let refused = keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2));
     assert_eq!(refused, Err(Refused::PersonDecided { uid: 0 }));
+    let until = Mono(1) + GRACE;
+    assert_eq!(keeper.turn(Mono(2)).again_at, Some(until), "it asks to be woken for it");
+    let view = keeper.view(&tenant(), Mono(2)).unwrap();
+    assert_eq!((view.left_alone_until, view.reason.as_str()), (Some(until), "someone sent it SIGHUP"));
+    keeper.turn(until);
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", until), Ok(()), "the policy decides again");
+}
+
+#[test]
+fn a_signal_to_processes_of_an_earlier_task_is_none_to_these() {
+    let mut keeper = held_at_a_launch();
     keeper.task_ended(&tenant(), Mono(3));
-    keeper.signalled(&tenant(), 0, Mono(2));
-    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()), "not these processes");
+    keeper.signalled(&tenant(), sent(Signal::TERM), 0, Mono(2));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)), Ok(()));
+}
+
+#[test]
+fn a_signal_that_can_wait_lets_nobody_go_unless_its_engine_stops_it_by_that() {
+    let mut keeper = held_at_a_launch();
+    for signal in [Signal::WINCH, Signal::CONT] {
+        keeper.signalled(&tenant(), sent(signal), 0, Mono(1));
+        assert_eq!(run(&mut keeper, Mono(1)).0, [], "{signal}");
+    }
+    let stop = Sent { signal: Some(Signal::WINCH), kills_after: Some(Duration::from_secs(10)) };
+    keeper.signalled(&tenant(), stop, 0, Mono(2));
+    assert_eq!(run(&mut keeper, Mono(2)).0.last(), Some(&Step::Thaw(Freezer::Cgroup)));
+}
+
+#[test]
+fn one_that_runs_is_left_alone_to_end_and_takes_any_other_signal_as_it_goes() {
+    let mut keeper = keeper(&[1]);
+    keeper.signalled(&tenant(), sent(Signal::USR1), 0, Mono(1));
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2)), Ok(()));
+    keeper.signalled(&tenant(), sent(Signal::TERM), 0, Mono(3));
+    assert_eq!(keeper.view(&tenant(), Mono(3)).unwrap().want, Want::Free);
+    assert!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(4)).is_err());
+}
+
+#[test]
+fn a_person_s_hold_that_a_signal_interrupts_is_taken_up_again() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Frozen(Freezer::Cgroup), PERSON, "I said so", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    for at in [1, 2] {
+        keeper.signalled(&tenant(), sent(Signal::USR1), 0, Mono(at));
+        run(&mut keeper, Mono(at));
+    }
+    let (steps, _) = run(&mut keeper, Mono(1) + GRACE);
+    assert_eq!(steps, [Step::Freeze(Freezer::Cgroup)]);
+    let view = keeper.view(&tenant(), Mono(1) + GRACE).unwrap();
+    assert_eq!((view.by, view.reason.as_str()), (PERSON, "I said so"));
+}
+
+/// Held by the engine's pause, where owners may not exempt.
+fn paused_strictly() -> Keeper {
+    let mut keeper = Keeper::default().with_leaves(Leaves { owners_exempt: false, ..Leaves::default() });
+    keeper.meet(&tenant(), &[process(1)].into(), true, Mono(0));
+    keeper.want(&tenant(), Want::Frozen(Freezer::Docker), By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper
+}
+
+#[test]
+fn an_unpause_counts_for_a_grace_where_owners_may_not_exempt() {
+    let mut keeper = paused_strictly();
+    keeper.engine_told(&tenant(), false, 0, Mono(2));
+    assert_eq!(keeper.view(&tenant(), Mono(2)).unwrap().left_alone_until, Some(Mono(2) + GRACE));
+    keeper.turn(Mono(2) + GRACE);
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(2) + GRACE), Ok(()));
+}
+
+/// An engine lets a paused container go on to take a signal, and tells of that as of any unpause.
+#[test]
+fn an_unpause_that_comes_with_a_signal_counts_as_the_signal_though_it_could_wait() {
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Frozen(Freezer::Docker), By::Policy, "", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.signalled(&tenant(), sent(Signal::WINCH), 0, Mono(2));
+    assert_eq!(run(&mut keeper, Mono(2)).0, [], "it can wait");
+    keeper.engine_told(&tenant(), false, 0, Mono(3));
+    let view = keeper.view(&tenant(), Mono(3)).unwrap();
+    assert_eq!((view.want, view.left_alone_until), (Want::Free, Some(Mono(3) + GRACE)), "though owners may exempt");
+}
+
+#[test]
+fn who_is_unpaused_again_and_again_is_held_again_in_the_end_and_told_so() {
+    let mut keeper = paused_strictly();
+    let mut now = Mono(1);
+    let mut told = String::new();
+    for _ in 0..10 {
+        now = now + Duration::from_secs(1);
+        keeper.engine_told(&tenant(), false, 0, now);
+        let view = keeper.view(&tenant(), now).unwrap();
+        let Some(until) = view.left_alone_until else { break };
+        told = view.reason;
+        now = until;
+        keeper.turn(now);
+        keeper.want(&tenant(), Want::Frozen(Freezer::Docker), By::Policy, "", now).unwrap();
+        run(&mut keeper, now);
+    }
+    assert!(told.starts_with("someone unpaused it, and has so often"), "{told}");
+    assert_eq!(run(&mut keeper, now).0, [Step::Freeze(Freezer::Docker)], "at once");
+    assert!(now.since(Mono(0)) < Duration::from_secs(150), "three graces and what little was paid back");
 }
 
 #[test]

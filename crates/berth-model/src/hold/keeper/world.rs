@@ -67,7 +67,7 @@ impl World {
             Input::Exit(number, which) => self.exit(&tenant(*number), which),
             Input::Thaw(number) => self.thaw(&tenant(*number)),
             Input::Pause(number) => self.pause(&tenant(*number)),
-            Input::Signal(number) => self.keeper.signalled(&tenant(*number), 0, now),
+            Input::Signal(number) => self.keeper.signalled(&tenant(*number), Sent::UNKNOWN, 0, now),
             Input::TaskEnds(number) => drop(self.keeper.task_ended(&tenant(*number), now)),
             Input::Vanish(number) => self.vanish(&tenant(*number)),
         }

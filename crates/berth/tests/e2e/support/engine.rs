@@ -53,6 +53,15 @@ impl Engine {
 
     /// `berth load` in a container that has the simulated driver, as `berth sim env --docker` says.
     pub fn run(&self, host: &Host, name: &str, options: &[&str], load: &[&str]) -> Container {
+        self.run_command(host, name, options, &[&["/berth", "load"], load].concat())
+    }
+
+    /// The same by a script, which finds it at `/berth`.
+    pub fn run_shell(&self, host: &Host, name: &str, options: &[&str], script: &str) -> Container {
+        self.run_command(host, name, options, &["sh", "-c", script])
+    }
+
+    fn run_command(&self, host: &Host, name: &str, options: &[&str], command: &[&str]) -> Container {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("berth-e2e-{}-{count}-{name}", std::process::id());
@@ -61,8 +70,8 @@ impl Engine {
         let mut args = vec!["run", "--detach", "--network", "none", "--name", &name, "--volume", &program];
         args.extend(driver.split_whitespace());
         args.extend(options);
-        args.extend([self.image.as_str(), "/berth", "load"]);
-        args.extend(load);
+        args.push(&self.image);
+        args.extend(command);
         let id = self.docker(&args).ok().trim().to_owned();
         Container { engine: self.clone(), id, name }
     }
