@@ -63,11 +63,11 @@ pub fn held(hold: &HoldRow, now: Timestamp) -> String {
             Some(means) => format!("about to be held by {means}: {}", hold.reason),
             None => format!("about to be released: {}", hold.reason),
         },
-        (HoldStage::Exempt, Some(uid)) => {
         (HoldStage::Exempt, Some(_)) if hold.until.is_some_and(|until| until > now) => {
             let left = hold.until.map_or(0.0, |until| until.duration_since(now).as_secs_f64());
             format!("runs, and policies leave it alone for {} more: {}", seconds(left), hold.reason)
         }
+        (HoldStage::Exempt, Some(uid)) => {
             format!("runs by the word of {}: policies leave it alone until its task ends ({})", user(uid), hold.reason)
         }
         (HoldStage::Exempt, None) => format!("runs, and policies leave it alone: {}", hold.reason),
