@@ -232,6 +232,7 @@ impl Loop {
         let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
         self.turn_at = outcome.again_at;
         changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
+        changes.extend(outcome.gone);
         changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
         manager.show(snapshot, now);
     }

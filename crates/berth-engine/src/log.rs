@@ -35,6 +35,9 @@ pub(crate) fn log_change(change: &Change) {
         Change::TenantWouldBeReleased { tenant, name, reason, .. } => {
             info!(change = kind, %tenant, name, reason, "dry run: a tenant would be released");
         }
+        Change::HoldGone { tenant, name, reason, .. } => {
+            info!(change = kind, %tenant, name, reason, "of a hold on record nothing is left; nothing was touched");
+        }
         Change::HoldFailed { tenant, name, message, .. } => {
             warn!(change = kind, %tenant, name, message, "a hold or a release failed");
         }

@@ -223,21 +223,30 @@ impl Caller {
 /// The tenant a person means by its name, the beginning of its container's id, its cgroup's path or the end of it, its
 /// user's name, or its key in full. Who is called exactly so comes before who could be meant.
 pub fn find<'a>(selector: &str, rows: impl IntoIterator<Item = &'a TaskRow>) -> Result<&'a TenantKey, Refusal> {
-    let tenants: BTreeMap<&TenantKey, &TaskRow> = rows.into_iter().map(|row| (&row.tenant, row)).collect();
-    let called = |row: &TaskRow| is_called(&row.tenant, &row.container_name, selector);
-    let perhaps = |row: &TaskRow| may_be_called(&row.tenant, selector);
-    for is_meant in [&called as &dyn Fn(&TaskRow) -> bool, &perhaps] {
-        let mut meant = tenants.values().copied().filter(|row| is_meant(row));
+    find_named(selector, rows.into_iter().map(|row| (&row.tenant, row.container_name.as_str())))
+}
+
+/// The same among tenants of whom only the names are known.
+pub fn find_named<'a>(
+    selector: &str,
+    tenants: impl IntoIterator<Item = (&'a TenantKey, &'a str)>,
+) -> Result<&'a TenantKey, Refusal> {
+    let tenants: BTreeMap<&TenantKey, &str> = tenants.into_iter().collect();
+    let called = |tenant: &TenantKey, name: &str| is_called(tenant, name, selector);
+    let perhaps = |tenant: &TenantKey, _: &str| may_be_called(tenant, selector);
+    for is_meant in [&called as &dyn Fn(&TenantKey, &str) -> bool, &perhaps] {
+        let mut meant = tenants.iter().filter(|(tenant, name)| is_meant(tenant, name));
         match (meant.next(), meant.next()) {
-            (Some(only), None) => return Ok(&only.tenant),
+            (Some((only, _)), None) => return Ok(*only),
             (Some(first), Some(second)) => {
-                let candidates = [first, second].into_iter().chain(meant).map(name_and_key).collect();
+                let told = |(tenant, name)| format!("{name} ({tenant})");
+                let candidates = [first, second].into_iter().chain(meant).map(told).collect();
                 return Err(Refusal::Ambiguous { selector: selector.to_owned(), candidates });
             }
             (None, _) => {}
         }
     }
-    let known = tenants.values().map(|row| row.container_name.clone()).collect();
+    let known = tenants.values().map(|name| (*name).to_owned()).collect();
     Err(Refusal::NoSuchTenant { selector: selector.to_owned(), known })
 }
 
@@ -258,10 +267,6 @@ pub(crate) fn may_be_called(tenant: &TenantKey, selector: &str) -> bool {
         }
         TenantKey::User { uid } => uid.to_string() == selector,
     }
-}
-
-fn name_and_key(row: &TaskRow) -> String {
-    format!("{} ({})", row.container_name, row.tenant)
 }
 
 fn manner(means: Option<Means>) -> String {

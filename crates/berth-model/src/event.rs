@@ -315,6 +315,13 @@ pub enum Change {
         reason: String,
         at: Mono,
     },
+    /// A hold was on record of which nothing is there any more: it was neither undone nor touched.
+    HoldGone {
+        tenant: TenantKey,
+        name: String,
+        reason: String,
+        at: Mono,
+    },
     /// What was wanted of a tenant did not come about. A hold is then undone; a release goes on being tried.
     HoldFailed {
         tenant: TenantKey,
@@ -400,6 +407,7 @@ impl Change {
             Change::TenantReleased { .. } => "tenant_released",
             Change::TenantWouldBeHeld { .. } => "tenant_would_be_held",
             Change::TenantWouldBeReleased { .. } => "tenant_would_be_released",
+            Change::HoldGone { .. } => "hold_gone",
             Change::HoldFailed { .. } => "hold_failed",
             Change::GpuLost { .. } => "gpu_lost",
             Change::GpuBack { .. } => "gpu_back",
@@ -465,6 +473,7 @@ mod tests {
                 at,
             },
             Change::TenantWouldBeReleased { tenant: tenant.clone(), name: name.clone(), reason: "its turn".into(), at },
+            Change::HoldGone { tenant: tenant.clone(), name: name.clone(), reason: "it has ended".into(), at },
             Change::HoldFailed { tenant, name, message: "no".into(), at },
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },

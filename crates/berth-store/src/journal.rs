@@ -41,6 +41,8 @@ pub enum JournalError {
 pub struct Found {
     pub entries: Vec<Kept>,
     pub unusable: Vec<Unusable>,
+    /// How many records are of an earlier boot: nothing of them can be true any more.
+    pub outdated: usize,
 }
 
 /// A file that could not be used, for someone to be told of.
@@ -73,6 +75,16 @@ pub fn read(path: &Path, proc_root: &Path) -> Result<Found, JournalError> {
         Err(error) => Err(error.into()),
         Ok(place) => Ok(look(&place, &boot(proc_root)?)?.found),
     }
+}
+
+/// Who has the right to write now, by what it signed; `None` if nobody who lives has. Touches no lock: whoever waits for it is
+/// not disturbed.
+pub fn holder(path: &Path, proc_root: &Path) -> Result<Option<Holder>, JournalError> {
+    let place = match Place::open(path) {
+        Err(PlaceError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    lock::signed(&place, proc_root).map_err(|source| JournalError::Lock { path: path.to_owned(), source })
 }
 
 impl Journal {
@@ -219,7 +231,10 @@ impl Look {
                 self.found.entries.push(kept);
             }
             (Ok(_), _) => self.found.unusable.push(Unusable { path, why: "berth gave no file this name".into() }),
-            (Err(Unreadable::OtherBoot), _) => self.spent.push(Spent::Remove(name)),
+            (Err(Unreadable::OtherBoot), _) => {
+                self.found.outdated += 1;
+                self.spent.push(Spent::Remove(name));
+            }
             (Err(error), _) => {
                 self.found.unusable.push(Unusable { path, why: error.to_string() });
                 self.spent.push(Spent::SetAside(name));

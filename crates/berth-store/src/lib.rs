@@ -27,7 +27,8 @@ use berth_model::{ContainerId, Mono, ProcKey, TenantKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use journal::{Found, Journal, JournalError, Unusable, read};
+pub use journal::{Found, Journal, JournalError, Unusable, holder, read};
+pub use live::Gone;
 pub use lock::{Holder, Role};
 pub use place::PlaceError;
 pub use record::Kept;

@@ -1,5 +1,6 @@
 //! What is recorded, against what is there now: processes by pid and start, cgroups by inode.
 
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -26,6 +27,24 @@ pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
     Stat::parse(&stat)?.start_ticks()
 }
 
+/// Why there is nothing to undo though a hold is on record: nothing was touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gone {
+    /// One made later stands at the path of its cgroup.
+    OtherCgroup,
+    /// Its processes have ended, or its cgroup is no more.
+    Ended,
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Gone::OtherCgroup => "its cgroup is another one now",
+            Gone::Ended => "what was held has ended",
+        })
+    }
+}
+
 impl Kept {
     /// What of the grip may be true now that whoever wrote it is gone: of processes that live, and of a cgroup that is the
     /// one that was recorded. See [`Grip::after_crash`].
@@ -38,6 +57,12 @@ impl Kept {
         grip.frozen = grip.frozen.filter(|freezer| *freezer == Freezer::Docker || self.has_its_cgroup());
         grip.sheltered &= self.has_its_cgroup();
         grip.after_crash()
+    }
+
+    /// Of a record of which nothing may be true any more: what has become of whom it names.
+    pub fn gone(&self) -> Gone {
+        let found = self.entry.cgroup.as_deref().and_then(inode);
+        if found.is_some() && !self.has_its_cgroup() { Gone::OtherCgroup } else { Gone::Ended }
     }
 
     /// The cgroup is there, and not another made at the same path.
@@ -100,7 +125,9 @@ mod tests {
         std::fs::create_dir(parent.path().join("b")).unwrap();
         std::fs::rename(parent.path().join("b"), &dir).unwrap();
         assert!(kept.verified(Path::new("/proc")).is_empty());
+        assert_eq!(kept.gone(), Gone::OtherCgroup);
         std::fs::remove_dir(&dir).unwrap();
         assert!(kept.verified(Path::new("/proc")).is_empty());
+        assert_eq!(kept.gone(), Gone::Ended);
     }
 }

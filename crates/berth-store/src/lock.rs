@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use berth_model::ProcKey;
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
+use serde::Serialize;
 
 use crate::live;
 use crate::place::Place;
@@ -21,7 +22,8 @@ const NEXT: &str = "next";
 const POLL: Duration = Duration::from_millis(5);
 
 /// What a holder of the lock is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     Daemon,
     /// Undoes what a dead daemon left.
@@ -74,6 +76,13 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    /// Nobody is taken for the holder who has let go. The lock itself goes with its file.
+    fn drop(&mut self) {
+        let _ = ftruncate(&self.0, 0);
+    }
+}
+
 /// Someone waits for the lock.
 pub fn is_awaited(place: &Place) -> io::Result<bool> {
     Ok(wait_in_line(place)?.is_none())
@@ -83,6 +92,16 @@ pub fn is_awaited(place: &Place) -> io::Result<bool> {
 pub fn holder(place: &Place) -> io::Result<Option<Holder>> {
     let file = place.lock_file(LOCK)?;
     if try_lock(&file)? { Ok(None) } else { holder_in(&file) }
+}
+
+/// Who signed last and lives.
+pub fn signed(place: &Place, proc_root: &Path) -> io::Result<Option<Holder>> {
+    let text = match place.read(LOCK) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Holder::parse(&text).filter(|holder| holder.lives(proc_root)))
 }
 
 /// `None`: another waits already.
@@ -117,7 +136,11 @@ impl Holder {
 
     /// It will not make room. What a holder before it signed counts only while that one lives.
     fn keeps(&self, proc_root: &Path) -> bool {
-        self.role != Role::Guard && live::start_ticks(proc_root, self.pid) == Some(self.start_ticks)
+        self.role != Role::Guard && self.lives(proc_root)
+    }
+
+    fn lives(&self, proc_root: &Path) -> bool {
+        live::start_ticks(proc_root, self.pid) == Some(self.start_ticks)
     }
 
     fn parse(text: &str) -> Option<Holder> {

@@ -12,6 +12,7 @@ use berth_model::time::InvalidSpan;
 use berth_model::{Settings, Snapshot, Span};
 
 use crate::engine;
+use crate::on_record::OnRecord;
 
 /// More often is more work for the daemon than for the eyes.
 const SHORTEST: Span = Span(Duration::from_millis(100));
@@ -56,6 +57,18 @@ pub enum Origin {
     OurOwn {
         because: String,
     },
+}
+
+impl Origin {
+    /// Without a daemon: also what is on record about holds, in the rows and by itself.
+    pub fn with_record(&self, settings: &Settings, snapshot: Arc<Snapshot>) -> (Arc<Snapshot>, Option<OnRecord>) {
+        if *self == Origin::Daemon {
+            return (snapshot, None);
+        }
+        let (mut snapshot, record) = (Arc::unwrap_or_clone(snapshot), OnRecord::read(settings));
+        record.mark(&mut snapshot);
+        (Arc::new(snapshot), Some(record))
+    }
 }
 
 /// Updates until dropped.

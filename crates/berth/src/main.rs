@@ -16,6 +16,7 @@ mod interrupt;
 mod live;
 mod logging;
 mod manual;
+mod on_record;
 mod out;
 mod settings;
 mod stage;

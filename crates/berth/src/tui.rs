@@ -23,7 +23,7 @@ use jiff::tz::TimeZone;
 use ratatui::Frame;
 use signal_hook::consts::SIGINT;
 
-use crate::live::Live;
+use crate::live::{Live, Update};
 use crate::out::colours_wanted;
 use app::{App, Flow};
 use draw::Palette;
@@ -42,7 +42,7 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     let mut next_step = Instant::now();
     let mut silence = Silence::new(&live.origin, settings, interval, next_step);
     loop {
-        if take_updates(live, &mut app, &mut silence) == Flow::Quit {
+        if take_updates(live, settings, &mut app, &mut silence) == Flow::Quit {
             return Ok(());
         }
         app.silence = silence.at(Instant::now());
@@ -64,9 +64,15 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
     }
 }
 
-fn take_updates(live: &Live, app: &mut App, silence: &mut Silence) -> Flow {
+fn take_updates(live: &Live, settings: &Settings, app: &mut App, silence: &mut Silence) -> Flow {
     loop {
         match live.update_rx.try_recv() {
+            Ok(Update::Snapshot(snapshot)) => {
+                silence.hear(Instant::now());
+                let (snapshot, record) = live.origin.with_record(settings, snapshot);
+                app.on_record = record;
+                app.update(Update::Snapshot(snapshot));
+            }
             Ok(update) => {
                 silence.hear(Instant::now());
                 app.update(update);

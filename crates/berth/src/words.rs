@@ -66,6 +66,7 @@ pub fn change(change: &Change) -> String {
             format!("{name}: would be held ({}; dry run): {reason}", means.as_str())
         }
         Change::TenantWouldBeReleased { name, reason, .. } => format!("{name}: would be released (dry run): {reason}"),
+        Change::HoldGone { name, reason, .. } => format!("{name}: its hold is gone: {reason}, nothing was touched"),
         Change::HoldFailed { name, message, .. } => format!("{name}: could not be held or released: {message}"),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),

@@ -37,7 +37,9 @@ use berth_model::history::Record;
 use berth_model::hold::{By, Freezer, HoldChange, Keeper, Means, Note, Order, Patience, Want};
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::EndedTask;
-use berth_model::{Anchor, ContainerId, Event, GpuIndex, Mono, ProcKey, Snapshot, StepFailure, TaskRow, TenantKey};
+use berth_model::{
+    Anchor, Change, ContainerId, Event, GpuIndex, Mono, ProcKey, Snapshot, StepFailure, TaskRow, TenantKey,
+};
 use berth_policy::{Action, Activity, Decision, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
@@ -100,6 +102,8 @@ pub(crate) struct Manager {
     asks: Asks,
     meters: Meters,
     annals: Annals,
+    /// Holds of an earlier daemon of which nothing is left, to be told.
+    gone: Vec<Change>,
 }
 
 /// What a turn came to.
@@ -108,6 +112,8 @@ pub(crate) struct Outcome {
     pub changes: Vec<HoldChange>,
     /// What a dry run would have done.
     pub rehearsed: Vec<Rehearsed>,
+    /// Holds that were on record and are no more.
+    pub gone: Vec<Change>,
     /// Turn again by then.
     pub again_at: Option<Mono>,
 }
@@ -140,6 +146,7 @@ impl Manager {
             asks: Asks::default(),
             meters: Meters::default(),
             annals,
+            gone: Vec::new(),
         };
         manager.adopt(left, now);
         manager
@@ -151,10 +158,17 @@ impl Manager {
         }
         for kept in left.entries {
             let grip = self.ground.verified(&kept);
+            let gone = grip.is_empty().then(|| kept.gone().to_string());
             let note = Note { grip, want: Want::Free, ..kept.entry.note() };
             let Entry { tenant, cgroup, name, needs_back, .. } = kept.entry;
+            match gone {
+                None => tracing::info!(%tenant, name, "setting free what an earlier daemon held"),
+                Some(reason) => {
+                    let (tenant, name) = (tenant.clone(), name.clone());
+                    self.gone.push(Change::HoldGone { tenant, name, reason, at: now });
+                }
+            }
             needs_back.iter().for_each(|it| self.room.pools.remember(it.process, it.held, now));
-            tracing::info!(%tenant, name, "setting free what an earlier daemon held");
             self.keeper.adopt(&tenant, note, cgroup.is_some(), now);
             self.places.insert(tenant.clone(), Place { cgroup, shows_stops: false });
             self.names.insert(tenant, name);
@@ -235,6 +249,7 @@ impl Manager {
         let mut outcome = self.carry_out(now);
         self.answer(&outcome.changes, now);
         self.measure(snapshot, now.mono);
+        outcome.gone = std::mem::take(&mut self.gone);
         outcome.rehearsed = self.rehearsal.as_mut().map(Rehearsal::changes).unwrap_or_default();
         outcome.again_at = [outcome.again_at, decide_at, self.answer_by(), signals_at].into_iter().flatten().min();
         outcome

@@ -67,6 +67,22 @@ fn a_second_daemon_is_refused_and_told_who_has_the_journal() {
 }
 
 #[test]
+fn who_has_the_journal_is_told_without_touching_its_lock() {
+    let host = Host::new();
+    let holder = || holder(&host.path(), Path::new(PROC)).unwrap();
+    assert_eq!(holder(), None);
+    let (journal, _) = host.open();
+    assert_eq!(holder(), Some(Holder::own(Role::Daemon, Path::new(PROC))));
+    assert!(!journal.is_awaited());
+    drop(journal);
+    assert_eq!(holder(), None);
+    fs::write(host.path().join("lock"), "daemon 4194305 7").unwrap();
+    assert_eq!(holder(), None, "one that died has nothing");
+    fs::write(host.path().join("lock"), "\u{7}").unwrap();
+    assert_eq!(holder(), None);
+}
+
+#[test]
 fn a_guard_waits_for_its_dying_daemon_and_leaves_another_daemon_its_journal() {
     let host = Host::new();
     let (journal, _) = host.open();
@@ -143,7 +159,7 @@ fn unreadable_files_are_told_and_set_aside_and_those_of_an_earlier_boot_removed(
         names
     };
     assert_eq!(names(&found), ["10.hold", "7.hold", "copy.hold"]);
-    assert_eq!(found.entries.len(), 1);
+    assert_eq!((found.entries.len(), found.outdated), (1, 1));
     for (name, is_there) in [("7.hold", false), ("7.hold.unreadable", true), ("8.hold", false), ("9.new", false)] {
         assert_eq!(host.path().join(name).exists(), is_there, "{name}");
     }

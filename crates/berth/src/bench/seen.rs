@@ -91,6 +91,7 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::TenantReleased { .. }
         | Change::TenantWouldBeHeld { .. }
         | Change::TenantWouldBeReleased { .. }
+        | Change::HoldGone { .. }
         | Change::HoldFailed { .. }
         | Change::GpuLost { .. }
         | Change::GpuBack { .. }

@@ -1,6 +1,7 @@
 //! `berth explain`: why a tenant runs or waits, and what was done to it before.
 
 mod left;
+mod recorded;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,8 @@ Examples:
   berth explain /team-a/job --json | jq .hold.behind
 
 Anybody who may ask the daemon may ask about anybody, also about one who has left: what happened to
-it is told as far as it is written down (`berth history` tells more).
+it is told as far as it is written down (`berth history` tells more). Without a daemon: what its
+records say of a hold, and of one who has left, as far as this user may read them.
 ";
 
 /// Say why a tenant runs or waits, and what was done to it before
@@ -50,6 +52,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             Some(left) => Stdout::text(&left.text(now, &zone))?,
             None => return Err(error.into()),
         },
+        Err(error) if error.is_absent() => recorded::tell(&settings, &args.tenant, args.json, error)?,
         Err(error) => return Err(error.into()),
     }
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::on_record::OnRecord;
 use crate::out::Stdout;
 use crate::table::{self, Style};
 use crate::{engine, live, logging, settings, words};
@@ -27,13 +28,14 @@ Examples:
   berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
 
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
-`tasks` and `ended`. With --watch: one line of that per look, at most one per interval.
-Unknown is null.
+`tasks` and `ended`, and `on_record`, null while a daemon runs. With --watch: one line of that per
+look, at most one per interval. Unknown is null.
 HOLD is shown while anybody is held: held and how long in this task, its place in line (#2 of 3),
 gated (runs until its next launch), or exempt (a person released it, or a rule says so). `dry` is
 before what a dry run would do. Below it, who waits for whom. `berth explain` tells why.
 GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
-Without a daemon berth looks once itself, and says so.
+Without a daemon berth looks once itself, and says so; whom its records say to be held is shown as
+far as this user may read them.
 
 Exit codes: 0 the GPUs were looked at, also if nobody is there or some of them are lost;
 3 nothing could be looked at, so that an empty answer means nothing (standard error says why);
@@ -84,17 +86,18 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         watch::run(args, &settings, interval.get())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let snapshot = once(&settings)?;
-    show(args, &snapshot, &mut Told::default())?;
+    let (snapshot, record) = once(&settings)?;
+    show(args, &snapshot, record.as_ref(), &mut Told::default())?;
     Ok(if Seen::of(args, &snapshot) == Seen::Nothing { ExitCode::from(NOTHING_SEEN) } else { ExitCode::SUCCESS })
 }
 
-fn once(settings: &Settings) -> Result<Snapshot> {
+/// What the daemon says; without one what a look shows, and what is on record about holds.
+fn once(settings: &Settings) -> Result<(Snapshot, Option<OnRecord>)> {
     let client = Client::new(&settings.api.socket);
     let deadline = Instant::now() + FIRST_LOOK_WITHIN;
     loop {
         match live::ask(&client, paths::SNAPSHOT)? {
-            Ok(snapshot) => return Ok(snapshot),
+            Ok(snapshot) => return Ok((snapshot, None)),
             Err(error) if error.is_not_ready() && Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
             Err(error @ (ClientError::Absent { .. } | ClientError::Connect { .. })) => return look(settings, &error),
             Err(error) => return Err(error.into()),
@@ -103,16 +106,20 @@ fn once(settings: &Settings) -> Result<Snapshot> {
 }
 
 /// Without a daemon. What one look cannot know is said, so that nobody takes it for nothing.
-fn look(settings: &Settings, because: &ClientError) -> Result<Snapshot> {
+fn look(settings: &Settings, because: &ClientError) -> Result<(Snapshot, Option<OnRecord>)> {
     eprintln!("berth: {}; looked once without it,", live::describe(because));
     eprintln!("berth: so starts are those of the processes, and who is idle or has left is not known");
-    engine::sample_once(settings)
+    let mut snapshot = engine::sample_once(settings)?;
+    let record = OnRecord::read(settings);
+    record.mark(&mut snapshot);
+    Ok((snapshot, Some(record)))
 }
 
-fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
-    let shown = Shown::of(args, snapshot);
+fn show(args: &Args, snapshot: &Snapshot, record: Option<&OnRecord>, told: &mut Told) -> Result<()> {
+    let shown = Shown::of(args, snapshot, record);
     let note = nobody(args, snapshot).filter(|_| !args.json && shown.tasks.is_empty());
-    for warning in told.news(warnings(args, snapshot).into_iter().chain(note).collect()) {
+    let recorded = record.into_iter().flat_map(|record| record.unknown.iter().cloned().chain(record.advice()));
+    for warning in told.news(warnings(args, snapshot).into_iter().chain(note).chain(recorded).collect()) {
         eprintln!("berth: {warning}");
     }
     if args.json {
@@ -121,7 +128,9 @@ fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
     let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc, wide: args.wide });
     // The line is the host's, not one GPU's.
     let management = snapshot.management.as_ref().filter(|_| args.gpu.is_none());
-    if let Some((title, lines)) = management.and_then(|all| words::hold::queue(all, snapshot.taken_at)) {
+    let queue = management.and_then(|all| words::hold::queue(all, snapshot.taken_at));
+    let recorded = record.and_then(|record| words::hold::on_record(record, snapshot.taken_at));
+    for (title, lines) in queue.into_iter().chain(recorded) {
         text += &format!("\n{title}\n{}", lines.into_iter().map(|line| line + "\n").collect::<String>());
     }
     if args.all {
@@ -135,16 +144,19 @@ fn show(args: &Args, snapshot: &Snapshot, told: &mut Told) -> Result<()> {
 struct Shown<'a> {
     tasks: Vec<&'a TaskRow>,
     ended: Vec<&'a EndedTask>,
+    /// `None` where a daemon was asked.
+    on_record: Option<&'a OnRecord>,
 }
 
 impl<'a> Shown<'a> {
-    fn of(args: &Args, snapshot: &'a Snapshot) -> Self {
+    fn of(args: &Args, snapshot: &'a Snapshot, on_record: Option<&'a OnRecord>) -> Self {
         let is_wanted = |gpu: Option<GpuIndex>| args.gpu.is_none_or(|wanted| gpu == Some(GpuIndex(wanted)));
         // An ended task may have been on no known GPU: it is left out only if somebody asked for one.
         let was_wanted = |task: &&EndedTask| args.gpu.is_none() || task.gpus.iter().any(|gpu| is_wanted(Some(*gpu)));
         Self {
             tasks: snapshot.tasks.iter().filter(|row| is_wanted(row.gpu_index)).collect(),
             ended: snapshot.ended.iter().map(AsRef::as_ref).filter(was_wanted).collect(),
+            on_record,
         }
     }
 
@@ -262,7 +274,7 @@ mod tests {
         nowhere.gpus.clear();
         let mut snapshot = busy();
         snapshot.ended.push(Arc::new(nowhere));
-        let count = |line: &[&str]| Shown::of(&args(line), &snapshot).ended.len();
+        let count = |line: &[&str]| Shown::of(&args(line), &snapshot, None).ended.len();
         assert_eq!((count(&["--all"]), count(&["--all", "--gpu", "1"]), count(&["--all", "--gpu", "7"])), (2, 1, 0));
     }
 

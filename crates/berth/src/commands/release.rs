@@ -59,7 +59,15 @@ pub struct Args {
 struct Released {
     /// Names of those who are free.
     released: Vec<String>,
+    gone: Vec<Gone>,
     left: Vec<Left>,
+}
+
+/// Somebody on record of whom nothing is there that was held: nothing was touched.
+#[derive(Debug, Serialize)]
+struct Gone {
+    name: String,
+    why: String,
 }
 
 /// Somebody who is not free yet.
@@ -132,7 +140,10 @@ fn tell(told: &Released, json: bool) -> Result<ExitCode> {
         for Left { name, why } in &told.left {
             say(&format!("{} is not free yet: {}", printable(name), printable(why)));
         }
-        if told.released.is_empty() && told.left.is_empty() {
+        for Gone { name, why } in &told.gone {
+            Stdout::line(&format!("{} is gone: {}, nothing was touched", printable(name), printable(why)))?;
+        }
+        if told.released.is_empty() && told.gone.is_empty() && told.left.is_empty() {
             Stdout::line("nobody is held")?;
         }
     }

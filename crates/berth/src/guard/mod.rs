@@ -52,8 +52,7 @@ pub fn tell_unusable(found: &Found) {
 }
 
 /// Whether the process, and not a later one with its pid, stands stopped by a signal.
-fn is_stopped(proc_root: &Path, process: ProcKey) -> bool {
+pub fn is_stopped(proc_root: &Path, process: ProcKey) -> bool {
     let stat = std::fs::read(proc_root.join(process.pid.to_string()).join("stat")).unwrap_or_default();
-    Stat::parse(&stat)
-        .is_some_and(|stat| stat.state() == Some('T') && stat.start_ticks() == Some(process.start_ticks))
+    Stat::parse(&stat).is_some_and(|stat| stat.state() == Some('T') && stat.start_ticks() == Some(process.start_ticks))
 }

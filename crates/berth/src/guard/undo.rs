@@ -16,7 +16,7 @@ use berth_host::hands::{Hands, Subject};
 use berth_host::probes::read_halted;
 use berth_model::hold::{By, HoldChange, Keeper, Note, Order, Patience, Step, Want};
 use berth_model::{Mono, ProcKey, StepFailure, TenantKey};
-use berth_store::{Entry, Found, Journal};
+use berth_store::{Entry, Found, Gone, Journal};
 
 use super::is_stopped;
 
@@ -46,6 +46,8 @@ pub struct Undone {
     pub end: End,
     /// Names of those that are free.
     pub freed: BTreeSet<String>,
+    /// Names of those of whom nothing is there any more that was held: nothing was touched.
+    pub gone: BTreeMap<String, Gone>,
     /// Names of those that are not, and why, as far as is known.
     pub left: BTreeMap<String, Option<String>>,
 }
@@ -54,6 +56,7 @@ pub struct Undone {
 pub struct Undo<'a> {
     keeper: Keeper,
     entries: BTreeMap<TenantKey, Entry>,
+    gone: BTreeMap<TenantKey, Gone>,
     journal: Option<&'a Journal>,
     hands: Arc<dyn Hands>,
     proc_root: PathBuf,
@@ -89,6 +92,7 @@ impl<'a> Undo<'a> {
         let mut undo = Self {
             keeper: Keeper::new(PATIENCE),
             entries: BTreeMap::new(),
+            gone: BTreeMap::new(),
             journal,
             hands,
             proc_root: proc_root.to_owned(),
@@ -107,6 +111,11 @@ impl<'a> Undo<'a> {
             if let Some(told) = &told {
                 // Whom a person has stopped stays so.
                 grip.stopped.retain(|process| kept.entry.grip.stopped.contains(process) || told.contains(process));
+            }
+            if grip.is_empty() {
+                let gone = kept.gone();
+                tracing::info!(tenant = %kept.entry.tenant, %gone, "a hold is on record of which nothing is left");
+                undo.gone.insert(kept.entry.tenant.clone(), gone);
             }
             undo.gated.extend(grip.gated.iter().map(|process| (*process, kept.entry.tenant.clone())));
             let (tenant, can_freeze) = (&kept.entry.tenant, kept.entry.cgroup.is_some());
@@ -221,8 +230,11 @@ impl<'a> Undo<'a> {
         let name =
             |tenant: &TenantKey| self.entries.get(tenant).map_or_else(|| tenant.to_string(), |it| it.name.clone());
         let left = held.iter().map(|tenant| (name(tenant), self.failures.get(*tenant).cloned())).collect();
-        let freed = self.entries.keys().filter(|tenant| !held.contains(tenant)).map(name).collect();
-        Undone { end, freed, left }
+        let is_freed = |tenant: &&TenantKey| !held.contains(tenant) && !self.gone.contains_key(*tenant);
+        let freed = self.entries.keys().filter(is_freed).map(name).collect();
+        let gone = self.gone.iter().filter(|(tenant, _)| !held.contains(tenant));
+        let gone = gone.map(|(tenant, gone)| (name(tenant), *gone)).collect();
+        Undone { end, freed, gone, left }
     }
 
     // === gates that have not gone yet ===

@@ -11,6 +11,7 @@ use super::history::History;
 use super::keys::Action;
 use super::sorting::{self, Order};
 use crate::live::{Origin, Update};
+use crate::on_record::OnRecord;
 use crate::words;
 
 /// Rows a page key moves by.
@@ -55,6 +56,8 @@ pub struct App {
     /// How long a daemon that is connected has said nothing, if that is longer than it should be.
     pub silence: Option<Duration>,
     pub snapshot: Option<Arc<Snapshot>>,
+    /// What is on record about holds, where there is no daemon.
+    pub on_record: Option<OnRecord>,
     pub last_change: Option<String>,
     /// Another GPU under the same index has a history of its own.
     pub gpu_histories: BTreeMap<(GpuIndex, Option<GpuUuid>), Histories>,
@@ -74,6 +77,7 @@ impl App {
             trouble: None,
             silence: None,
             snapshot: None,
+            on_record: None,
             last_change: None,
             gpu_histories: BTreeMap::new(),
             row_histories: BTreeMap::new(),

@@ -11,6 +11,7 @@ use super::app::{App, Histories, Open, gpu_memory, key_of, share};
 use super::keys::HELP;
 use crate::columns::{Columns, Narrow, cut, printable};
 use crate::live::Origin;
+use crate::on_record::OnRecord;
 use crate::table::time;
 use crate::words;
 
@@ -119,7 +120,7 @@ impl Screen {
             gpus: gpus
                 .map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&(gpu.index, gpu.uuid.clone())), width))
                 .collect(),
-            queue: app.snapshot.as_ref().and_then(|snapshot| queue(snapshot)),
+            queue: app.snapshot.as_ref().and_then(|snapshot| queue(snapshot, app.on_record.as_ref())),
             table,
             footer: footer(app),
             popup: popup(app, width, zone),
@@ -191,8 +192,14 @@ fn memory_gauge(used: Option<Bytes>, total: Option<Bytes>, histories: Option<&Hi
     }
 }
 
-fn queue(snapshot: &Snapshot) -> Option<QueuePanel> {
-    let (title, lines) = words::hold::queue(snapshot.management.as_ref()?, snapshot.taken_at)?;
+/// Who waits; without a daemon, who is on record, and what to do about it.
+fn queue(snapshot: &Snapshot, record: Option<&OnRecord>) -> Option<QueuePanel> {
+    if let Some(management) = &snapshot.management {
+        let (title, lines) = words::hold::queue(management, snapshot.taken_at)?;
+        return Some(QueuePanel { title, lines });
+    }
+    let (title, mut lines) = words::hold::on_record(record?, snapshot.taken_at)?;
+    lines.extend(record?.advice());
     Some(QueuePanel { title, lines })
 }
 

@@ -6,9 +6,11 @@ use berth_model::history::Before;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow, StandsAt};
+use berth_store::Role;
 use jiff::Timestamp;
 
 use crate::columns::printable;
+use crate::on_record::{Now, OnRecord, Recorded};
 
 /// Why a tenant runs or does not, in one sentence without its name. `now` is when that was so.
 pub fn sentence(told: &Explanation, now: Timestamp) -> String {
@@ -105,6 +107,30 @@ pub fn queue(management: &Management, now: Timestamp) -> Option<(String, Vec<Str
     let lines: Vec<String> = management.queue.iter().enumerate().map(line).collect();
     let title = format!("Queue ({}, policy {}{dry})", lines.len(), management.policy.as_str());
     (!lines.is_empty()).then_some((title, lines))
+}
+
+/// What is on record without a daemon: a heading, and a line for each. `None` if nobody is.
+pub fn on_record(record: &OnRecord, now: Timestamp) -> Option<(String, Vec<String>)> {
+    let line = |hold: &Recorded| printable(&format!("{} {}", hold.name, recorded(hold, now)));
+    let lines: Vec<String> = record.holds.iter().map(line).collect();
+    let is_silent = record.kept_by.as_ref().is_some_and(|by| by.role == Role::Daemon);
+    let title = if is_silent { "On record (the daemon does not answer)" } else { "On record (no daemon runs)" };
+    (!lines.is_empty()).then(|| (title.to_owned(), lines))
+}
+
+/// One of them, in one sentence without its name.
+pub fn recorded(hold: &Recorded, now: Timestamp) -> String {
+    let means = hold.means.map_or_else(String::new, |means| format!(" by {}", means.as_str()));
+    let who = hold.by_uid.map_or_else(String::new, |uid| format!(" by the word of {}", user(uid)));
+    let since = hold
+        .since
+        .map_or_else(String::new, |since| format!(" for {}", seconds(now.duration_since(since).as_secs_f64())));
+    let why = if hold.reason.is_empty() { String::new() } else { format!(": {}", hold.reason) };
+    match &hold.now {
+        Now::Held => format!("is held{since}{means}{who}{why}"),
+        Now::Free => "runs: what is on record of it was undone, or never came about".to_owned(),
+        Now::Gone { why } => format!("is gone: {why}, nobody is held by its record"),
+    }
 }
 
 /// `expected in about 20 s`.

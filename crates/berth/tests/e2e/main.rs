@@ -28,6 +28,7 @@ mod killed_with_containers;
 mod life_cycle;
 mod memory;
 mod metrics;
+mod on_record;
 mod replaced;
 mod reused_pid;
 mod rules;

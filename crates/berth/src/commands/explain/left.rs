@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::asking::ask;
 use crate::columns::printable;
+use crate::commands::history;
 use crate::words;
 
 /// One who is no longer there: the JSON.
@@ -26,10 +27,20 @@ pub(super) struct Left {
 
 /// The last one who was called so, of whom anything is written down.
 pub(super) fn find(settings: &Settings, whom: &str) -> Result<Option<Left>> {
-    let query = Query { whom: Some(whom.to_owned()), since: None, limit: MOST_TOLD };
+    let query = everything_about(whom);
     // Without a history nobody is known who is not there.
     let told = ask(settings, |client| async move { client.history(&query).await })?;
     Ok(told.ok().and_then(|told| Left::of(told.records)))
+}
+
+/// The same without a daemon, for those who may read its files.
+pub(super) fn find_in_files(settings: &Settings, whom: &str) -> Option<Left> {
+    let told = history::from_files(&settings.history, &everything_about(whom)).ok()?;
+    Left::of(told.records)
+}
+
+fn everything_about(whom: &str) -> Query {
+    Query { whom: Some(whom.to_owned()), since: None, limit: MOST_TOLD }
 }
 
 impl Left {

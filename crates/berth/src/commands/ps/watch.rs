@@ -30,12 +30,13 @@ pub fn run(args: &Args, settings: &Settings, interval: Duration) -> Result<()> {
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         if let Some(snapshot) = pace.take(Instant::now()) {
+            let (snapshot, record) = live.origin.with_record(settings, snapshot);
             if Stdout::is_terminal() && !args.json {
                 Stdout::text(HOME_AND_CLEAR)?;
                 // What was said is wiped off, too.
                 told = Told::default();
             }
-            show(args, &snapshot, &mut told)?;
+            show(args, &snapshot, record.as_ref(), &mut told)?;
         }
     }
 }

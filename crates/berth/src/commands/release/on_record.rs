@@ -10,7 +10,7 @@ use berth_host::clock;
 use berth_model::{Settings, Span};
 use berth_store::{Journal, JournalError, Role};
 
-use super::{Left, Released};
+use super::{Gone, Left, Released};
 use crate::guard::{self, Undo, Undone};
 use crate::out::say;
 
@@ -33,8 +33,9 @@ pub(super) fn release(settings: &Settings, within: Span, force: bool) -> Result<
     for file in &found.unusable {
         say(&format!("{} cannot be used: {}", file.path.display(), file.why));
     }
-    let Undone { freed, left, .. } = Undo::new(found, journal.as_ref(), hands, proc_root, None).run(until);
+    let Undone { freed, gone, left, .. } = Undo::new(found, journal.as_ref(), hands, proc_root, None).run(until);
     let why = |why: Option<String>| why.unwrap_or_else(|| "there was no time for it".to_owned());
     let left = left.into_iter().map(|(name, reason)| Left { name, why: why(reason) });
-    Ok(Released { released: freed.into_iter().collect(), left: left.collect() })
+    let gone = gone.into_iter().map(|(name, why)| Gone { name, why: why.to_string() });
+    Ok(Released { released: freed.into_iter().collect(), gone: gone.collect(), left: left.collect() })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use berth_model::Settings;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::host::Host;
@@ -75,5 +75,30 @@ impl Daemon {
 
     pub fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// Of the guard that is in place.
+    pub fn guard(&self) -> Option<u32> {
+        let pid = self.pid();
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children =
+            threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+        let children: Vec<u32> = children
+            .flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+            .collect();
+        let is_guard = |pid: &u32| {
+            let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.split('\0').nth(1) == Some("guard")
+        };
+        children.into_iter().find(is_guard)
+    }
+
+    /// Nobody is left who would undo its holds.
+    pub fn kill_with_guard(&mut self) {
+        // It would start another.
+        self.signal(Signal::STOP);
+        let guard = self.guard().and_then(|pid| Pid::from_raw(pid.cast_signed())).expect("a guard");
+        kill_process(guard, Signal::KILL).unwrap();
+        self.kill();
     }
 }
