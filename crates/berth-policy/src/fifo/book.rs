@@ -75,6 +75,7 @@ impl Book {
             record.see(computing.since(tenant), tenant, settings);
             record.rate = rate;
             record.note_memory(tenant.memory, now);
+            record.note_context(is_opening(tenant), now);
             record.is_disturbed = is_disturbed(tenant, view, settings, now);
             if let Some(memory) =
                 tenant.memory.filter(|_| !std::mem::replace(&mut record.is_listed, tenant.memory.is_some()))
@@ -98,13 +99,24 @@ impl Book {
     /// How much a tenant matters to others on its GPU.
     pub fn weight(&self, tenant: &Tenant, settings: &FifoSettings) -> Weight {
         let little = self.context + Bytes::from_mib(LITTLE_DATA_MIB);
-        let is_fresh = self.at.zip(self.looked_at).is_some_and(|(now, at)| now.since(at) <= FRESH_LOOK);
-        // Who is not listed yet has no context yet; unless memory is never told here.
-        let is_coming =
-            matches!(tenant.activity, Activity::Opening { .. } | Activity::AtContext { .. } | Activity::Loading);
-        let is_little = tenant.memory.map_or(is_coming, |memory| memory <= little);
-        let has_little = is_fresh && is_little && self.context.0 > 0;
+        // Who is not listed yet has no context yet, or none for long; unless memory is never told here.
+        let is_coming = is_opening(tenant) || tenant.activity == Activity::Loading;
+        let is_little = tenant.memory.map_or(is_coming || self.is_just_ready(tenant), |memory| memory <= little);
+        let has_little = self.is_memory_known(tenant) && is_little && self.context.0 > 0;
         self.get(&tenant.key).map_or(Weight::Unknown, |record| record.weight(tenant.past, has_little, settings))
+    }
+
+    /// What was last told of its memory still holds: nobody loads anything before its context is ready.
+    fn is_memory_known(&self, tenant: &Tenant) -> bool {
+        is_opening(tenant) || self.is_just_ready(tenant) || self.is_recent(self.looked_at)
+    }
+
+    fn is_just_ready(&self, tenant: &Tenant) -> bool {
+        self.is_recent(self.get(&tenant.key).and_then(|record| record.ready_at))
+    }
+
+    fn is_recent(&self, at: Option<Mono>) -> bool {
+        self.at.zip(at).is_some_and(|(now, at)| now.since(at) <= FRESH_LOOK)
     }
 
     fn pass_time(&mut self, settings: &FifoSettings, now: Mono) {
@@ -167,6 +179,11 @@ fn is_disturbed(tenant: &Tenant, view: &View, settings: &FifoSettings, now: Mono
 /// Of whom it is not known yet where it computes may do so anywhere.
 fn share_a_gpu(one: &BTreeSet<GpuIndex>, other: &BTreeSet<GpuIndex>) -> bool {
     one.is_empty() || other.is_empty() || !one.is_disjoint(other)
+}
+
+/// It has no context yet.
+fn is_opening(tenant: &Tenant) -> bool {
+    matches!(tenant.activity, Activity::Opening { .. } | Activity::AtContext { .. })
 }
 
 #[cfg(test)]
@@ -237,5 +254,23 @@ mod tests {
             book.weight(&tenant, &settings)
         };
         assert_eq!((weight(20), weight(200)), (Weight::Slight, Weight::Unknown));
+    }
+
+    /// Looks are half a second apart, and a light tenant launches as soon as it has a context.
+    #[test]
+    fn who_has_no_context_for_long_has_loaded_nothing_since_however_old_the_look_is() {
+        let settings = FifoSettings::default();
+        let mut book = Book::default();
+        let mut weight = |activity, memory: Option<u64>, now: u64| {
+            let tenant = Tenant { activity, memory: memory.map(Bytes::from_mib), ..loading() };
+            book.learn(&seen(&tenant, 0), &settings, Mono(now * MS));
+            book.weight(&tenant, &settings)
+        };
+        let launches = |at: u64| Activity::AtLaunch { since: Mono(at * MS), computing_since: None };
+        assert_eq!(weight(Activity::Opening { since: Mono(0) }, Some(250), 400), Weight::Slight);
+        assert_eq!(weight(Activity::Loading, Some(250), 450), Weight::Slight, "its context is ready");
+        assert_eq!(weight(launches(460), Some(250), 460), Weight::Slight);
+        assert_eq!(weight(launches(460), None, 470), Weight::Slight, "not listed when that was asked");
+        assert_eq!(weight(launches(460), Some(250), 510), Weight::Unknown, "enough time to load much");
     }
 }

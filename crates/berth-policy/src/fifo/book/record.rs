@@ -37,6 +37,9 @@ pub(in crate::fifo) struct Record {
     pub(super) is_listed: bool,
     /// Its memory as it was last told, and since when it is that.
     memory: Option<(Bytes, Mono)>,
+    /// When its context was first seen to be ready; `None` if it had one when it was first seen.
+    pub(super) ready_at: Option<Mono>,
+    was_opening: bool,
     /// Someone on its GPUs was heavy since it came.
     pub(super) met_heavy: bool,
     /// It stands at a launch since the first, and what it had launched before is over by the second.
@@ -234,6 +237,12 @@ impl Record {
     /// Since when it has the memory it has; `None` while it has none, or that is not told.
     pub fn memory_since(&self) -> Option<Mono> {
         self.memory.map(|(_, since)| since)
+    }
+
+    pub(super) fn note_context(&mut self, is_opening: bool, now: Mono) {
+        if std::mem::replace(&mut self.was_opening, is_opening) && !is_opening {
+            self.ready_at = Some(now);
+        }
     }
 
     /// GPU seconds it has used of late.
