@@ -29,7 +29,7 @@ use crate::snapshot::{Counters, TaskEnd};
 use crate::time::Mono;
 
 use self::ended::EndedViews;
-use self::pace::Pace;
+pub use self::pace::Pace;
 use self::stay::{Stay, Step};
 
 /// How far the driver's utilisation looks back: it is refreshed about every 200 ms, for the 200 ms before.

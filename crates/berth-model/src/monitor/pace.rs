@@ -25,7 +25,7 @@ const RUMOUR_BUDGET: Duration = Duration::from_secs(3);
 const RUMOUR_REFILL: u32 = 20;
 
 #[derive(Debug, Clone)]
-pub(super) struct Pace {
+pub struct Pace {
     intervals: Intervals,
     /// A look is wanted by then.
     due: Option<Mono>,

@@ -9,11 +9,14 @@
 //! The steps are those of `berth_model::hold`, one at a time and each with its cost, so what is measured here is the order in
 //! which a daemon would do them. By [`Sources::Nvml`] berth sees only what the driver lists, at its turns.
 //!
-//! Not modelled: allocations that do not fit are not stopped, and a decision takes no time of its own. Who is barred stands before
+//! NVML is asked when the daemon would ask it (`looks`), and a policy goes by what was heard then.
+//!
+//! Not modelled: allocations that do not fit are not stopped, and looks and decisions take no time of their own. Who is barred stands before
 //! its context from when the decision is known: on a real host the breakpoint for that has to come first, while the driver
 //! is still being opened.
 
 mod known;
+mod looks;
 mod stay;
 mod tenant;
 
@@ -22,12 +25,13 @@ use std::time::Duration;
 
 use berth_model::hold::{Freezer, Means, Want};
 use berth_model::{Mono, TenantKey};
-use berth_policy::{Action, Activity, Decision, Past, Policy};
+use berth_policy::{Action, Decision, Past, Policy};
 use berth_sim::scenario::{Command, Manager, Passage, Sight};
-use berth_sim::{Engine, GpuView};
+use berth_sim::Engine;
 use serde::Serialize;
 
 use super::costs::{Costs, PUBLISHED_TURN};
+use looks::Looks;
 use tenant::Tenant;
 
 const NS: f64 = 1e9;
@@ -36,10 +40,8 @@ const LEAST_PAUSE: Duration = Duration::from_micros(100);
 /// Steps without cost and decisions without end: how often one instant is gone through before time moves on.
 const MOST_ROUNDS: u32 = 100;
 
-/// How often berth asks NVML while something may be changing, and otherwise: `monitor.fast_interval` and
-/// `monitor.probed_interval` of the settings.
+/// How often berth asks NVML without probes while something may be changing: `monitor.fast_interval` of the settings.
 const LOOK: Duration = Duration::from_millis(20);
-const SELDOM_LOOK: Duration = Duration::from_millis(500);
 
 /// What berth has on a host.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,10 +70,7 @@ pub struct Arena {
     news: BTreeMap<(u64, u64), (usize, News)>,
     last_news: u64,
     again_at: Option<u64>,
-    /// What NVML said at the last look.
-    seen: Vec<GpuView>,
-    seen_at: Option<Mono>,
-    next_look: Option<u64>,
+    looks: Looks,
     commands: Vec<Command>,
     is_unasked: bool,
     pub decisions: Vec<Told>,
@@ -128,20 +127,14 @@ impl Terms {
 impl Arena {
     /// `owners`: of each process of the scenario.
     pub fn new(policy: Box<dyn Policy>, terms: Terms, owners: &[String]) -> Arena {
-        let next_look = match terms.sources {
-            Sources::Probes => None,
-            Sources::Nvml { first_turn, .. } => Some(ns(first_turn)),
-        };
         Arena {
             policy,
             tenants: owners.iter().enumerate().map(|(index, owner)| Tenant::new(index, owner, &terms.means)).collect(),
+            looks: Looks::new(terms.sources),
             terms,
             news: BTreeMap::new(),
             last_news: 0,
             again_at: None,
-            seen: Vec::new(),
-            seen_at: None,
-            next_look,
             commands: Vec::new(),
             is_unasked: false,
             decisions: Vec::new(),
@@ -172,34 +165,25 @@ impl Arena {
     fn hear(&mut self, now: u64) {
         while let Some(entry) = self.news.first_entry().filter(|entry| entry.key().0 <= now) {
             let (whose, news) = entry.remove();
-            self.tenants[whose].hear(news, now);
-            if news == News::Opened {
-                self.next_look = Some(now);
+            if self.tenants[whose].is_moment(news) {
+                self.looks.moment(now);
             }
+            self.tenants[whose].hear(news, now);
             self.is_unasked = true;
         }
     }
 
     fn look(&mut self, engine: &Engine) {
         let now = engine.now();
-        if self.next_look.is_none_or(|at| at > now) {
+        if self.looks.next() > now {
             return;
         }
-        self.seen = engine.nvml().gpus;
+        self.looks.take(engine);
         self.note_memory();
-        self.seen_at = Some(Mono(now));
         self.is_unasked = true;
-        let is_coming = |activity| matches!(activity, Activity::Opening { .. } | Activity::Loading);
-        let is_changing = self.tenants.iter().any(|tenant| tenant.is_here() && is_coming(tenant.activity));
-        let pause = match self.terms.sources {
-            Sources::Probes if is_changing => LOOK,
-            Sources::Probes => SELDOM_LOOK,
-            Sources::Nvml { turn, .. } => {
-                self.go_by_list(now);
-                turn
-            }
-        };
-        self.next_look = Some(now + ns(pause));
+        if self.terms.sources != Sources::Probes {
+            self.go_by_list(now);
+        }
     }
 
     /// Ends the steps that are due and begins the next ones. True: something was begun or ended.
@@ -277,7 +261,7 @@ impl Manager for Arena {
     fn next_event(&self) -> Option<u64> {
         let heard = self.news.keys().next().map(|(at, _)| *at);
         let done = self.tenants.iter().filter_map(Tenant::step_ends);
-        let own = [heard, self.again_at, self.next_look];
+        let own = [heard, self.again_at, Some(self.looks.next())];
         own.into_iter().flatten().chain(done).min()
     }
 

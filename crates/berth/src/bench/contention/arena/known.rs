@@ -10,7 +10,7 @@ use super::Arena;
 
 impl Arena {
     pub(super) fn view(&self) -> View {
-        let processes: Vec<&ProcessView> = self.seen.iter().flat_map(|gpu| &gpu.processes).collect();
+        let processes: Vec<&ProcessView> = self.looks.seen.iter().flat_map(|gpu| &gpu.processes).collect();
         let tenants = self.tenants.iter().filter(|tenant| tenant.is_here()).map(|tenant| {
             let listed = processes.iter().find(|process| process.pid == tenant.process.pid);
             view::Tenant {
@@ -23,24 +23,24 @@ impl Arena {
                 activity: tenant.activity,
                 memory: listed.and_then(|process| process.used_bytes).map(Bytes),
                 needs: None,
-                core: listed.and_then(|process| process.sm).and_then(|sample| Percent::checked(sample.pct)),
+                core: self.looks.shares.get(&tenant.process.pid).copied(),
                 stand: tenant.stand(),
                 means: tenant.means.clone(),
                 past: tenant.past,
             }
         });
-        let gpus = self.seen.iter().zip(0..).map(|(gpu, index)| Gpu {
+        let gpus = self.looks.seen.iter().zip(0..).map(|(gpu, index)| Gpu {
             index: GpuIndex(index),
             memory_total: Some(Bytes(gpu.total_bytes)),
             memory_used: Some(Bytes(gpu.used_bytes)),
             core: Percent::checked(gpu.utilisation.gpu_pct),
-            core_at: self.seen_at,
+            core_at: self.looks.seen_at,
         });
         View { gpus: gpus.collect(), tenants: tenants.collect() }
     }
 
     pub(super) fn note_memory(&mut self) {
-        for process in self.seen.iter().flat_map(|gpu| &gpu.processes) {
+        for process in self.looks.seen.iter().flat_map(|gpu| &gpu.processes) {
             let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.process.pid == process.pid) else {
                 continue;
             };
@@ -51,7 +51,7 @@ impl Arena {
     /// A monitor that has only the driver's list: who is on it has come, who is not has left.
     pub(super) fn go_by_list(&mut self, now: u64) {
         let listed: BTreeSet<u32> =
-            self.seen.iter().flat_map(|gpu| &gpu.processes).map(|process| process.pid).collect();
+            self.looks.seen.iter().flat_map(|gpu| &gpu.processes).map(|process| process.pid).collect();
         for tenant in &mut self.tenants {
             if !listed.contains(&tenant.process.pid) {
                 tenant.leave(now);

@@ -86,6 +86,17 @@ impl Tenant {
         !self.grip.gated.is_empty()
     }
 
+    /// What the daemon has a look follow: coming, a context, the first launch, leaving.
+    pub(super) fn is_moment(&self, news: News) -> bool {
+        match news {
+            News::Opened | News::Ready | News::Gone => true,
+            News::Halted { .. } | News::Launched { .. } => {
+                matches!(self.activity, Activity::Opening { .. } | Activity::Loading)
+            }
+            News::Drained { .. } => false,
+        }
+    }
+
     pub(super) fn hear(&mut self, news: News, now: u64) {
         match news {
             News::Opened => {
