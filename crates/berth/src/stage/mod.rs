@@ -162,6 +162,11 @@ impl Stage {
         self.ground.what()
     }
 
+    /// The tenants are processes of one user: one tenant, for whoever has to tell them apart.
+    pub fn is_bare(&self) -> bool {
+        self.ground() == ProcessGround::WHAT
+    }
+
     pub fn is_simulated(&self) -> bool {
         self.gpu.is_some()
     }

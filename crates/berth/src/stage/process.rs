@@ -15,6 +15,10 @@ pub struct ProcessGround {
     children: Children,
 }
 
+impl ProcessGround {
+    pub const WHAT: &str = "bare processes";
+}
+
 /// Processes started by this stage, by their pid.
 #[derive(Debug, Default)]
 pub struct Children {
@@ -65,7 +69,7 @@ impl Drop for Children {
 
 impl Ground for ProcessGround {
     fn what(&self) -> &'static str {
-        "bare processes"
+        Self::WHAT
     }
 
     fn start(&mut self, start: &Start) -> anyhow::Result<Started> {

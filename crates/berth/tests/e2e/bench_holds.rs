@@ -1,11 +1,12 @@
 //! `berth bench hold` and `berth bench live`: real processes held by real means, and what is told of them.
 
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Engine, Host, Staged, until_within};
+use crate::support::{BERTH, Engine, Host, Nobody, Staged, run, until_within};
 
 /// A measurement is many holds, each of which takes its time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -164,15 +165,53 @@ fn ways_to_share_are_measured_in_turn_and_what_is_missing_is_told() {
 
 #[test]
 fn a_live_cell_is_set_beside_virtual_time() {
-    let args = ["bench", "live", "--ground", "cgroup", "--cell", "2x8192", "--rounds", "1", "--compare", "--json"];
+    let args = ["bench", "live", "--ground", "cgroup", "--cell", "5x8192", "--rounds", "1", "--compare", "--json"];
     let report = measured(LIVE, &args);
-    for compared in report["cells"][0]["compared"].as_array().unwrap() {
-        let total = &compared["total"];
-        let [live, predicted] = ["live_s", "predicted_s"].map(|of| total[of].as_f64().unwrap());
-        let off = total["off"].as_f64().unwrap();
-        assert!((live / predicted - 1.0 - off).abs() < 1e-9, "{compared}");
-        // A machine that is busy with other tests may be slower, never faster: kernels take what the profile says.
-        assert!(off > -0.1, "{compared}");
+    let compared = report["cells"][0]["compared"].as_array().unwrap();
+    let ways: Vec<&str> = compared.iter().map(|compared| compared["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["unmanaged", "fifo", "paper", "off", "one-by-one"]);
+    for (compared, of) in compared.iter().flat_map(|one| ["total", "mean_completion"].map(|of| (one, &one[of]))) {
+        let [live, predicted, ratio] = ["live_s", "predicted_s", "ratio"].map(|value| of[value].as_f64().unwrap());
+        assert!((live / predicted - ratio).abs() < 1e-9, "{compared}");
+        assert_eq!(of["is_within"], (ratio - 1.0).abs() <= 0.1, "{compared}");
+        // A machine that is busy with other tests may be slower, never faster: kernels take what the profile says, and
+        // who is frozen gets no further.
+        assert!(ratio > 0.9, "{compared}");
     }
-    assert_eq!(report["cells"][0]["compared"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_live_measurement_ended_while_containers_are_held_prints_what_it_has_and_leaves_nothing() {
+    let Some(engine) = Engine::for_test("a_live_measurement_ended_while_containers_are_held") else { return };
+    let host = Host::bare();
+    let socket = format!("docker.socket={}", engine.socket().display());
+    let args = ["--ground", "docker", "--cell", "4x13312", "--contender", "paper", "--rounds", "1"];
+    let mut bench = Staged::start(&host, "bench", LIVE, &[&["--set", &socket, "bench", "live"], &args[..]].concat());
+    let own = format!("label=berth.stage.pid={}", bench.process.pid());
+    until_within(PATIENCE, "a held container", || {
+        assert!(bench.process.is_running(), "the measurement ended: {}", told(&host));
+        let paused = engine.docker(&["ps", "--quiet", "--filter", "status=paused", "--filter", &own]).ok();
+        (!paused.is_empty()).then_some(())
+    });
+    bench.process.signal(Signal::INT);
+    assert_eq!(bench.process.wait(), 130);
+    assert!(bench.printed().contains("unmanaged"), "what was measured is lost: {}", bench.printed());
+    bench.leaves_nothing_on(&engine);
+    assert_eq!(kept(bench.process.pid()), Vec::<String>::new(), "something is left");
+}
+
+#[test]
+fn tenants_that_cannot_be_told_apart_are_not_measured_and_it_is_told_what_is_missing() {
+    let host = Host::bare();
+    let nobody = Nobody::on(&host);
+    let refused = run(&mut nobody.berth(&["bench", "live", "--cell", "2x1024", "--rounds", "1"]));
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for told in ["one tenant", "as root", "not as Docker containers: ", "not as plain cgroups: "] {
+        assert!(refused.stderr.contains(told), "{told}: {refused:?}");
+    }
+    assert_eq!(std::fs::read_dir(nobody.home()).unwrap().count(), 0, "files are left");
+    let missing =
+        run(Command::new(BERTH).args(["--set", "docker.socket=/nowhere", "bench", "live", "--ground", "docker"]));
+    assert_eq!(missing.code, 1, "{missing:?}");
+    assert!(missing.stderr.contains("docker.socket") && missing.stderr.contains("/nowhere"), "{missing:?}");
 }

@@ -33,6 +33,7 @@ mod replaced;
 mod reused_pid;
 mod rules;
 mod scripts;
+mod still_clients;
 mod stopping;
 mod systemd;
 mod task_table;

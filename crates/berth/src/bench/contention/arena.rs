@@ -26,8 +26,8 @@ use std::time::Duration;
 use berth_model::hold::{Freezer, Means, Want};
 use berth_model::{Mono, TenantKey};
 use berth_policy::{Action, Decision, Past, Policy};
-use berth_sim::scenario::{Command, Manager, Passage, Sight};
 use berth_sim::Engine;
+use berth_sim::scenario::{Command, Manager, Passage, Sight};
 use serde::Serialize;
 
 use super::costs::{Costs, PUBLISHED_TURN};

@@ -95,14 +95,12 @@ pub fn run(
     say: &dyn Fn(&str),
     keep: &mut dyn FnMut(&Measured) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    if plan.ground == GroundChoice::Process {
-        bail!("bare processes of one user are one tenant: choose docker or cgroup, so that tenants can be told apart");
-    }
     let began = Instant::now();
-    let mut stage = Stage::open("berth-live", &plan.gpu, plan.ground, &plan.docker_socket)?;
+    let mut stage = open(plan)?;
     let mps = mps::control().filter(|_| !stage.is_simulated());
     let asks_mps = plan.contenders.iter().any(|contender| contender.way == Way::Mps);
     let mut measured = Measured { machine: Machine::of(&stage)?, cells: Vec::new(), notes: Vec::new() };
+    stage.shortcomings().iter().for_each(|why| say(why));
     say(&format!("tenants are {}", stage.ground()));
     let mut contenders = plan.contenders.clone();
     if asks_mps && mps.is_none() {
@@ -119,6 +117,25 @@ pub fn run(
         bench.cell(*cell, keep)?;
     }
     Ok(())
+}
+
+/// Where every tenant can be told from the others, and held.
+fn open(plan: &Plan) -> anyhow::Result<Stage> {
+    let stage = Stage::open("berth-live", &plan.gpu, plan.ground, &plan.docker_socket);
+    let stage = match plan.ground {
+        GroundChoice::Docker => {
+            stage.context("--set docker.socket=PATH names another engine, --ground cgroup needs none")?
+        }
+        _ => stage?,
+    };
+    if stage.is_bare() {
+        let why: String = stage.shortcomings().iter().map(|line| format!("; {line}")).collect();
+        bail!(
+            "bare processes of one user are one tenant: run this as root, with --ground docker or cgroup, so that \
+             tenants can be told apart{why}"
+        );
+    }
+    Ok(stage)
 }
 
 struct Bench<'a> {
@@ -141,6 +158,7 @@ impl Bench<'_> {
         let in_rounds =
             |contender: &Contender| contender.rounds.map_or(self.plan.rounds, |most| most.min(self.plan.rounds));
         let most_runs = self.contenders.iter().map(in_rounds).sum();
+        (self.say)(&format!("{cell}: {most_runs} runs"));
         let tenants = self.start(cell, most_runs)?;
         let ways = self.contenders.iter().map(|contender| MeasuredWay { way: contender.way, runs: Vec::new() });
         self.measured.cells.push(MeasuredCell { cell, ways: ways.collect() });
@@ -166,7 +184,9 @@ impl Bench<'_> {
     /// Whether it went well: a way in which a tenant failed is left out from then on, the unmanaged one excepted.
     fn one(&mut self, cell: Cell, tenants: &[Tenant], turn: Turn) -> anyhow::Result<bool> {
         let way = self.contenders[turn.index].way;
-        let round = Round { stage: &self.stage, mps: self.mps.as_deref(), tenants, interrupt: self.interrupt };
+        let progress = |text: &str| (self.say)(&format!("{cell}, {}: {text}", way.name()));
+        let (interrupt, say) = (self.interrupt, &progress);
+        let round = Round { stage: &self.stage, mps: self.mps.as_deref(), tenants, interrupt, say };
         let run = round.run(way, turn.round, turn.number);
         if let (Way::Managed(_), Some(dir)) = (way, &self.plan.logs) {
             let name = format!("{}x{}-{}-{}.log", cell.tenants, cell.size, way.name(), turn.number);

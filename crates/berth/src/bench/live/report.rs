@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::compare::Compared;
+use super::compare::{self, Compared};
 use super::goals::{self, Goal};
 use super::way::Way;
 use super::{Cell, Measured, MeasuredCell, Run};
@@ -86,7 +86,8 @@ impl Report {
                  ×: against the unmanaged run of the same round, mean ± half of its 95 % interval (Student's t).\n\
                  START, SLOWER, GAPS, END: the time above k × kernel: before the first kernel, kernels that take\n\
                  longer than alone, none under way, after the last.\n";
-        for note in self.goals.iter().map(Goal::to_text).chain(self.notes.iter().cloned()) {
+        let compared = compare::verdict(self.cells.iter().map(|cell| (cell.cell, &cell.compared[..])));
+        for note in self.goals.iter().map(Goal::to_text).chain(compared).chain(self.notes.iter().cloned()) {
             text += &format!("{note}\n");
         }
         text
@@ -114,7 +115,7 @@ impl CellReport {
         let numeric: Vec<bool> = (0..headings.len()).map(|column| column > 0).collect();
         let rows = self.ways.iter().map(Row::cells).collect();
         let table = table::render(Columns::new(&headings, &numeric, rows));
-        let compared = super::compare::to_text(&self.compared);
+        let compared = compare::to_text(&self.compared);
         format!("{cell}{kernel}\n{}\n{compared}", table.trim_end())
     }
 }

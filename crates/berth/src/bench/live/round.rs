@@ -1,5 +1,6 @@
 //! One run of a cell: the word is given, and waited until all tenants are done.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use crate::stage::{Stage, Tenant};
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often it is looked whether a tenant is done. Its own clock says when it was.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often whoever waits is told how far a run has come.
+const TELL_EVERY: Duration = Duration::from_secs(15);
 
 /// What a run needs.
 pub struct Round<'a> {
@@ -28,6 +31,8 @@ pub struct Round<'a> {
     pub mps: Option<&'a Path>,
     pub tenants: &'a [Tenant],
     pub interrupt: &'a Interrupt,
+    /// Told now and then how far it has come.
+    pub say: &'a dyn Fn(&str),
 }
 
 #[derive(Debug)]
@@ -65,24 +70,27 @@ impl Round<'_> {
 
     fn together(&self, number: u32, environment: &Environment) -> anyhow::Result<Vec<Ran>> {
         give_word(&self.out(), number, Whom::All, environment)?;
-        self.tenants.iter().map(|tenant| self.await_end(tenant, number)).collect()
+        let progress = Progress::begin(self, number);
+        self.tenants.iter().map(|tenant| self.await_end(tenant, number, &progress)).collect()
     }
 
     fn one_by_one(&self, number: u32, environment: &Environment) -> anyhow::Result<Vec<Ran>> {
+        let progress = Progress::begin(self, number);
         let one = |tenant: &Tenant| {
             give_word(&self.out(), number, Whom::One(&tenant.lines), environment)?;
-            self.await_end(tenant, number)
+            self.await_end(tenant, number, &progress)
         };
         self.tenants.iter().map(one).collect()
     }
 
-    fn await_end(&self, tenant: &Tenant, number: u32) -> anyhow::Result<Ran> {
+    fn await_end(&self, tenant: &Tenant, number: u32, progress: &Progress) -> anyhow::Result<Ran> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(ran) = ran(&tenant.lines, number)? {
                 return Ok(ran);
             }
             self.interrupt.check()?;
+            progress.tell()?;
             if Instant::now() > deadline {
                 bail!("tenant {} did not end within {} s", tenant.name(), PATIENCE.as_secs());
             }
@@ -122,6 +130,34 @@ impl Round<'_> {
 
     fn out(&self) -> std::path::PathBuf {
         self.stage.dir().join("out")
+    }
+}
+
+/// Tells every now and then how many tenants of a run are done.
+struct Progress<'a> {
+    round: &'a Round<'a>,
+    number: u32,
+    began: Instant,
+    told: Cell<Instant>,
+}
+
+impl<'a> Progress<'a> {
+    fn begin(round: &'a Round<'a>, number: u32) -> Self {
+        Self { round, number, began: Instant::now(), told: Cell::new(Instant::now()) }
+    }
+
+    fn tell(&self) -> anyhow::Result<()> {
+        if self.told.get().elapsed() < TELL_EVERY {
+            return Ok(());
+        }
+        self.told.set(Instant::now());
+        let mut done = 0;
+        for tenant in self.round.tenants {
+            done += usize::from(ran(&tenant.lines, self.number)?.is_some());
+        }
+        let (all, seconds) = (self.round.tenants.len(), self.began.elapsed().as_secs());
+        (self.round.say)(&format!("{done} of {all} done after {seconds} s"));
+        Ok(())
     }
 }
 

@@ -22,15 +22,17 @@ Examples:
   berth bench live --cell 10x13312 --contender fifo --rounds 3
   berth bench live --contender fifo --contender gate:1 --contender lock:1 --contender one-by-one:1
   berth bench live --gpu real --ground docker --cell 10x13312 --contender fifo --contender mps
-  berth bench live --compare           three cells on the simulated GPU, beside virtual time
+  berth bench live --compare --profile rtx3090 --rounds 1
+                   three cells beside what virtual time predicts, in about six minutes
 
 Contenders: fifo and paper (policies with all means there are), gate, lock and freeze (fifo with that
 means alone), mps (clients of an MPS server, where there is one), one-by-one, off (watched only).
 Tenants are started and removed again; a daemon of its own is used, whatever else runs on the host.
 What was measured before Ctrl-C is printed and saved.";
 
-/// Two of the published figures and the smallest cell in which holding can pay.
-const COMPARED_CELLS: [&str; 3] = ["3x13312", "5x8192", "10x5120"];
+/// Two of the published figures, and as many tenants as they have, of a size that takes no hour.
+const COMPARED_CELLS: [&str; 3] = ["5x13312", "10x8192", "20x5120"];
+const COMPARED_CONTENDERS: [&str; 4] = ["fifo", "paper", "off", "one-by-one"];
 
 /// What a policy makes of tenants that contend, with real processes and a real daemon
 #[derive(Debug, clap::Args)]
@@ -39,8 +41,8 @@ pub struct Args {
     /// Tenants and the side of their matrices; may be repeated [default: 5x8192]
     #[arg(long = "cell", value_name = "COUNTxSIZE")]
     cells: Vec<CellName>,
-    /// What to compare with nobody managing, in all rounds or the first few; may be repeated
-    #[arg(long = "contender", value_name = "NAME[:ROUNDS]", default_values = ["fifo"])]
+    /// What to compare with nobody managing, in all rounds or the first few; may be repeated [default: fifo]
+    #[arg(long = "contender", value_name = "NAME[:ROUNDS]")]
     contenders: Vec<Contender>,
     /// Runs of each contender in each cell
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -50,7 +52,8 @@ pub struct Args {
     within: Option<Span>,
     #[command(flatten)]
     scene: Scene,
-    /// Set the result beside what `berth bench contention` predicts for the simulated GPU [cells: three]
+    /// Set the result beside what `berth bench contention` predicts for the simulated GPU, and judge it [default cells:
+    /// 5x13312, 10x8192, 20x5120; contenders: fifo, paper, off, one-by-one]
     #[arg(long)]
     compare: bool,
     /// Print everything as JSON
@@ -87,7 +90,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let predicted_on = if args.compare { Some(simulated(&args.scene)?) } else { None };
     let plan = Plan {
         cells: cells(args, predicted_on.as_ref()),
-        contenders: args.contenders.clone(),
+        contenders: contenders(args),
         rounds: args.rounds,
         within: args.within.map(Span::get),
         gpu: args.scene.gpu(),
@@ -111,6 +114,12 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         if args.json { Stdout::json(&report)? } else { Stdout::line(&report.to_text())? }
     }
     interrupt.outcome(measured)
+}
+
+fn contenders(args: &Args) -> Vec<Contender> {
+    let default: &[&str] = if args.compare { &COMPARED_CONTENDERS } else { &["fifo"] };
+    let default = default.iter().filter_map(|name| name.parse().ok());
+    if args.contenders.is_empty() { default.collect() } else { args.contenders.clone() }
 }
 
 fn simulated(scene: &Scene) -> Result<Profile> {
