@@ -37,6 +37,7 @@
 mod book;
 mod computing;
 mod contexts;
+mod length;
 mod means;
 mod memory;
 mod order;

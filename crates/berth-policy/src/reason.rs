@@ -40,6 +40,8 @@ pub enum Reason {
     CoreBusy { gpu: GpuIndex, core: Percent },
     /// The GPU's cores have room.
     CoreFree { gpu: GpuIndex, core: Percent },
+    /// It computes briefly beside one that computes for long: waiting for that would cost it more than both lose.
+    BriefBeside { who: String },
     /// Nobody contends with it, so holding it cannot pay.
     NoContention,
 }
@@ -75,6 +77,7 @@ impl fmt::Display for Reason {
             Reason::MemoryFits { gpu } => write!(f, "GPU {gpu} has room for it now"),
             Reason::CoreBusy { gpu, core } => write!(f, "GPU {gpu} is {core} busy"),
             Reason::CoreFree { gpu, core } => write!(f, "GPU {gpu} is only {core} busy"),
+            Reason::BriefBeside { who } => write!(f, "it computes only briefly beside `{who}`"),
             Reason::NoContention => f.write_str("nobody contends with it"),
         }
     }

@@ -103,6 +103,8 @@ pub struct Past {
     pub peak_memory: Option<Bytes>,
     /// Share of its stay in which it computed, 0 to 1.
     pub duty: f64,
+    /// Length of the bursts in which it computed: half of its computing or more was in bursts about as long; median.
+    pub burst_seconds: Option<f64>,
 }
 
 impl Gpu {

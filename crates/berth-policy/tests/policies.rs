@@ -6,3 +6,5 @@ mod golden;
 mod host;
 #[path = "policies/laws.rs"]
 mod laws;
+#[path = "policies/mixes.rs"]
+mod mixes;

@@ -73,7 +73,7 @@ impl Pasts {
 /// As policies want it: what was never measured is no past.
 pub(super) fn past(before: &Before) -> Option<Past> {
     let Before { active_seconds, duty, peak_memory_bytes, .. } = *before;
-    Some(Past { active_seconds: active_seconds?, peak_memory: peak_memory_bytes, duty: duty? })
+    Some(Past { active_seconds: active_seconds?, peak_memory: peak_memory_bytes, duty: duty?, burst_seconds: None })
 }
 
 impl Runs {

@@ -48,6 +48,11 @@ impl Book {
         self.records.entry(key.clone()).or_default()
     }
 
+    /// Memory a context takes by itself, as far as was seen.
+    pub fn context(&self) -> Bytes {
+        self.context
+    }
+
     /// GPU seconds an owner has used of late.
     pub fn used_by(&self, owner: Option<&str>) -> f64 {
         self.owners.get(&owner.map(str::to_owned)).copied().unwrap_or(0.0)

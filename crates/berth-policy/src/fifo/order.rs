@@ -1,8 +1,9 @@
-//! The one order of a host: first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners
-//! who have used least; of one owner's, those who have used least themselves, so that one with short bursts does not wait for a long
-//! one of each of the others; then those who have waited longest since their last turn, then the first to arrive.
+//! The one order of a host: first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners by
+//! what they will have used when their next burst is over; of one owner's, its tenants by the same. So nobody is ahead of
+//! others by more than a burst, and of those who have used as much the one that takes the shortest goes first. Those that are
+//! about equal come in the order in which they last had their turn, then in that of arrival.
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use berth_model::Mono;
 
@@ -15,15 +16,33 @@ pub(super) fn sort(units: &mut [Unit<'_>], book: &Book, settings: &FifoSettings,
     let overdue_since = |unit: &Unit<'_>| {
         unit.standing_since.filter(|since| now.since(*since) >= settings.longest_wait.get()).unwrap_or(Mono(u64::MAX))
     };
-    units.sort_by(|one, other| overdue_since(one).cmp(&overdue_since(other)).then_with(|| compare(one, other, book)));
+    let costs = owners_costs(units, book, settings);
+    units.sort_by_cached_key(|unit| {
+        let owner = book.used_by(unit.owner) + costs.get(&unit.owner.map(str::to_owned)).copied().unwrap_or_default();
+        let own = used(unit, book) + unit.length.cost(settings);
+        (overdue_since(unit), nanos(owner), nanos(own), served(unit, book), unit.arrived, unit.name.clone())
+    });
 }
 
-fn compare(one: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Ordering {
-    book.used_by(one.owner)
-        .total_cmp(&book.used_by(other.owner))
-        .then_with(|| used(one, book).total_cmp(&used(other, book)))
-        .then_with(|| served(one, book).cmp(&served(other, book)))
-        .then_with(|| (one.arrived, &one.name).cmp(&(other.arrived, &other.name)))
+/// What each owner's next burst will take: that of whichever of its units is first among them, of those that stand if any
+/// does.
+fn owners_costs(units: &[Unit<'_>], book: &Book, settings: &FifoSettings) -> BTreeMap<Option<String>, f64> {
+    let mut firsts: BTreeMap<Option<String>, (bool, f64, f64)> = BTreeMap::new();
+    for unit in units {
+        let cost = unit.length.cost(settings);
+        let rank = (unit.standing_since.is_none(), used(unit, book) + cost, cost);
+        let first = firsts.entry(unit.owner.map(str::to_owned)).or_insert(rank);
+        if (rank.0, nanos(rank.1)) < (first.0, nanos(first.1)) {
+            *first = rank;
+        }
+    }
+    firsts.into_iter().map(|(owner, (.., cost))| (owner, cost)).collect()
+}
+
+/// To compare by; a host's GPU time is far below 2^63 ns.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number, rounded")]
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
 }
 
 /// GPU seconds its members have used of late.

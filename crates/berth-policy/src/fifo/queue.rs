@@ -6,6 +6,7 @@ use berth_model::Mono;
 use berth_model::hold::Means;
 
 use super::book::Book;
+use super::length::Pace;
 use super::turn::Turns;
 use super::unit::Unit;
 use crate::Waiting;
@@ -28,7 +29,8 @@ pub(super) fn queue(
         let Some(since) = unit.standing_since else { continue };
         let ahead = turns.ahead_of(unit, units);
         let latest = since + settings.last_resort.get();
-        let expected_at = ahead.and_then(|ahead| expected(unit, ahead, &before, book, now)).map(|at| at.min(latest));
+        let left = |other: &Unit<'_>| time_left(other, turns.ran(other, now), book, settings);
+        let expected_at = ahead.and_then(|ahead| expected(unit, ahead, &before, left, now)).map(|at| at.min(latest));
         let behind = ahead.and_then(|ahead| ahead.members.first()).map(|tenant| tenant.key.clone());
         queue.extend(unit.members.iter().map(|tenant| Waiting {
             tenant: tenant.key.clone(),
@@ -43,13 +45,29 @@ pub(super) fn queue(
 }
 
 /// When the one ahead and all rivals before it in line will have had their time, if that is known of each.
-fn expected(unit: &Unit<'_>, ahead: &Unit<'_>, before: &[&Unit<'_>], book: &Book, now: Mono) -> Option<Mono> {
-    let rivals = before.iter().filter(|other| unit.meets(other).is_some());
-    let left: Option<Duration> = rivals.copied().chain([ahead]).map(|other| time_left(other, book)).sum();
+fn expected(
+    unit: &Unit<'_>,
+    ahead: &Unit<'_>,
+    before: &[&Unit<'_>],
+    left: impl Fn(&Unit<'_>) -> Option<Duration>,
+    now: Mono,
+) -> Option<Mono> {
+    let rivals = before.iter().copied().filter(|other| unit.meets(other).is_some());
+    let left: Option<Duration> = rivals.chain([ahead]).map(left).sum();
     left.map(|left| now + left)
 }
 
-fn time_left(unit: &Unit<'_>, book: &Book) -> Option<Duration> {
+/// How much longer a unit keeps the GPU: what is left of its burst, of the quantum of one that goes on and on, or of all that its
+/// like computed before, whichever is over first.
+fn time_left(unit: &Unit<'_>, ran: Duration, book: &Book, settings: &FifoSettings) -> Option<Duration> {
+    let at_once = match unit.length.pace() {
+        Pace::OnAndOn => Some(settings.quantum.get().saturating_sub(ran)),
+        Pace::Seldom | Pace::Often => unit.length.left(),
+    };
+    in_all(unit, book).into_iter().chain(at_once).min()
+}
+
+fn in_all(unit: &Unit<'_>, book: &Book) -> Option<Duration> {
     let each = unit.members.iter().map(|tenant| {
         let used = book.get(&tenant.key).map_or(0.0, |record| record.used);
         Duration::try_from_secs_f64((tenant.past?.active_seconds - used).max(0.0)).ok()

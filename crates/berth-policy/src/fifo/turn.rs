@@ -2,7 +2,8 @@
 //!
 //! Of the units that contend for a GPU one at a time has the turn there and runs freely. It keeps the turn as long as nobody wants
 //! it; it yields to a unit that stands at a launch as soon as it is quiet, and at its next launch once its quantum is over.
-//! A unit has the turn on all its GPUs or on none.
+//! A unit has the turn on all its GPUs or on none. One that is brief beside those that compute ([`super::length`]) has it beside
+//! theirs, and where its briefness is known before it stands at a launch it is not made to stand there at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use berth_model::{GpuIndex, Mono};
 
 use super::book::Book;
+use super::length::Pace;
 use super::order::used;
 use super::unit::{Unit, UnitName};
 use crate::Reason;
@@ -20,6 +22,8 @@ pub(super) struct Turns {
     turns: BTreeMap<UnitName, Turn>,
     /// Behind whom a unit was standing when last asked; by name, since that one may be gone by now.
     behind: BTreeMap<UnitName, String>,
+    /// Units without a turn that may launch all the same, and beside whom; by name, as above.
+    beside: BTreeMap<UnitName, String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +32,8 @@ struct Turn {
     since: Mono,
     reason: Reason,
     stage: Stage,
+    /// Given beside another's, for as long as it is brief.
+    is_beside: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +87,10 @@ impl Turns {
         let waiting = round.standing().filter(|unit| !self.has_turn(unit));
         let behind = waiting.filter_map(|unit| Some((unit.name.clone(), self.blocker(unit, &round, book)?.title())));
         self.behind = behind.collect();
+        self.beside = round
+            .contenders()
+            .filter_map(|unit| Some((unit.name.clone(), self.may_join(unit, &round, book)?)))
+            .collect();
     }
 
     /// Why a unit runs freely, or why it may not.
@@ -90,7 +100,10 @@ impl Turns {
             _ if !unit.contends() => Ok(Reason::NoContention),
             Some(Turn { stage: Stage::Over { at }, since, .. }) => Err(Reason::QuantumOver { after: at.since(*since) }),
             Some(turn) => Ok(turn.reason.clone()),
-            None => self.rival(unit, units).map_or(Ok(Reason::NoContention), Err),
+            None => match self.beside.get(&unit.name) {
+                Some(who) => Ok(Reason::BriefBeside { who: who.clone() }),
+                None => self.rival(unit, units).map_or(Ok(Reason::NoContention), Err),
+            },
         }
     }
 
@@ -109,6 +122,12 @@ impl Turns {
         self.turns.contains_key(&unit.name)
     }
 
+    /// For how long a unit has computed in its turn.
+    pub fn ran(&self, unit: &Unit<'_>, now: Mono) -> Duration {
+        let turn = self.turns.get(&unit.name).filter(|turn| matches!(turn.stage, Stage::Taken | Stage::Over { .. }));
+        turn.map(|turn| now.since(turn.since)).unwrap_or_default()
+    }
+
     /// Whether a unit that stands is to be waited with: it has no turn, or none that it can use.
     fn waits(&self, unit: &Unit<'_>) -> bool {
         self.turns.get(&unit.name).is_none_or(|turn| matches!(turn.stage, Stage::Over { .. }))
@@ -124,7 +143,11 @@ impl Turns {
             .filter_map(|unit| Some(unit.standing_since? + round.last_resort(self.blocker(unit, &round, book))));
         let stages = units.iter().flat_map(|unit| self.next_stage(unit, &round, book));
         let idle = units.iter().filter_map(|unit| Some(unit.quiet_since? + settings.idle.get()));
-        bounds.chain(stages).chain(idle).filter(|at| *at > now).collect()
+        let brief = round.standing().filter(waits).filter_map(|unit| {
+            let blocker = self.blocker(unit, &round, book).filter(|other| other.busy_since.is_some())?;
+            Some(now + unit.length.until_brief_beside(&blocker.length)?)
+        });
+        bounds.chain(stages).chain(idle).chain(brief).filter(|at| *at > now).collect()
     }
 }
 
@@ -137,7 +160,12 @@ impl Turns {
                 unit.quiet_since.map(|quiet| quiet + linger(unit, book, settings)).into_iter().collect()
             }
             Stage::InAdvance | Stage::Taken => {
-                vec![turn.since + settings.slice.get(), turn.since + settings.quantum.get()]
+                let waiting = round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
+                let due = waiting.map(|other| turn.since + round.due(unit, other, book));
+                let even = round.standing().map(|other| round.now + round.until_even(unit, other, book));
+                due.chain(even)
+                    .chain([turn.since + settings.slice.get(), turn.since + settings.quantum.get()])
+                    .collect()
             }
             Stage::Given => vec![turn.since + settings.settle.get()],
             Stage::Over { at } => vec![at + settings.settle.get()],
@@ -152,8 +180,8 @@ impl Turns {
         waiting.map(|other| ran >= round.due(unit, other, book)).max()
     }
 
-    /// Of those that have the turn and have become rivals since, the ones that do not compute lose it; if none does, all but
-    /// the first that got it.
+    /// Of those that have the turn and have become rivals since, the ones that do not compute lose it, and who has it beside
+    /// another and is no longer brief; if none computes, all but the first that got it.
     fn part_rivals(&mut self, round: &Round<'_, '_>, book: &mut Book) {
         let uses = |unit: &Unit<'_>, turn: &Turn| {
             unit.busy_since.is_some() || matches!(turn.stage, Stage::Given | Stage::Over { .. })
@@ -163,7 +191,13 @@ impl Turns {
         holders.sort_by_key(|(is_unused, since, unit)| (*is_unused, *since, unit.name.clone()));
         let mut kept: Vec<&Unit<'_>> = Vec::new();
         for (is_unused, _, unit) in holders {
-            if is_unused && kept.iter().any(|other| other.meets(unit).is_some()) {
+            let is_beside = self.turns.get(&unit.name).is_some_and(|turn| turn.is_beside);
+            let hosts = round.hosts(unit, book);
+            let in_the_way = |other: &&Unit<'_>| {
+                let is_unwanted = is_unused || is_beside && round.is_apart(unit, other, &hosts, book);
+                is_unwanted && other.meets(unit).is_some()
+            };
+            if kept.iter().any(|other| in_the_way(other)) {
                 self.take_from(unit, round.now, book);
             } else {
                 kept.push(unit);
@@ -199,6 +233,10 @@ impl Turns {
                 self.give(unit, Stage::Given, Reason::WaitedLongest { waited }, round.now);
             } else if self.has_turn(unit) {
                 // It stands because its quantum is over, and something it has submitted still runs.
+            } else if blocker.is_none()
+                && let Some(host) = round.hosts(unit, book).first()
+            {
+                self.give(unit, Stage::Given, Reason::BriefBeside { who: host.title() }, round.now);
             } else if blocker.is_none() && reserved.is_disjoint(&unit.gpus) {
                 let holders = self.holders(unit, round);
                 let before =
@@ -234,7 +272,8 @@ impl Turns {
     }
 
     fn give(&mut self, unit: &Unit<'_>, stage: Stage, reason: Reason, now: Mono) {
-        self.turns.insert(unit.name.clone(), Turn { since: now, reason, stage });
+        let is_beside = matches!(reason, Reason::BriefBeside { .. });
+        self.turns.insert(unit.name.clone(), Turn { since: now, reason, stage, is_beside });
     }
 
     /// Who had it in advance has not had it.
@@ -253,10 +292,27 @@ impl Turns {
 
     /// The first rival that keeps a unit from having the turn now.
     fn blocker<'r, 'a>(&self, unit: &Unit<'_>, round: &Round<'r, 'a>, book: &Book) -> Option<&'r Unit<'a>> {
-        round.contenders().filter(|other| other.meets(unit).is_some()).find(|other| match self.turns.get(&other.name) {
+        let keeps = |other: &Unit<'_>| match self.turns.get(&other.name) {
             Some(turn) => !yields(turn, other, unit, round, book),
             None => other.busy_since.is_some(),
-        })
+        };
+        let hosts = round.hosts(unit, book);
+        let mut rivals = round.contenders().filter(|other| other.meets(unit).is_some());
+        rivals.find(|other| keeps(other) && (other.busy_since.is_none() || round.is_apart(unit, other, &hosts, book)))
+    }
+
+    /// Beside whom a unit without a turn may launch without being stopped first: it is brief beside all that compute, stand at
+    /// a launch or have the turn.
+    fn may_join(&self, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> Option<String> {
+        let wants =
+            |other: &&Unit<'_>| other.busy_since.is_some() || other.standing_since.is_some() || self.has_turn(other);
+        if self.has_turn(unit) || unit.standing_since.is_some() {
+            return None;
+        }
+        let hosts = round.hosts(unit, book);
+        let rivals = || round.contenders().filter(|other| other.meets(unit).is_some()).filter(wants);
+        let is_free = rivals().all(|other| !round.is_apart(unit, other, &hosts, book));
+        hosts.first().copied().or_else(|| rivals().next()).filter(|_| is_free).map(Unit::title)
     }
 
     fn rival(&self, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Reason> {
@@ -294,6 +350,15 @@ fn linger(unit: &Unit<'_>, book: &Book, settings: &FifoSettings) -> Duration {
     each.map(|record| record.linger(settings)).max().unwrap_or_default()
 }
 
+/// GPU seconds by which a unit, or its owner, is ahead of another of late.
+fn lead(unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> f64 {
+    if unit.owner == other.owner {
+        used(unit, book) - used(other, book)
+    } else {
+        book.used_by(unit.owner) - book.used_by(other.owner)
+    }
+}
+
 impl<'r, 'a> Round<'r, 'a> {
     fn contenders(&self) -> impl Iterator<Item = &'r Unit<'a>> + use<'r, 'a> {
         self.units.iter().filter(|unit| unit.contends())
@@ -307,15 +372,42 @@ impl<'r, 'a> Round<'r, 'a> {
         unit.quiet_since.is_some_and(|quiet| self.now.since(quiet) >= self.settings.idle.get())
     }
 
-    /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already.
+    /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already. Who goes
+    /// on and on keeps it from one that does not only until it has had as much: for a slice, or for what the other's burst
+    /// takes where that one will soon be back.
     fn due(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
-        let quantum = self.settings.quantum.get();
-        let lead = if unit.owner == other.owner {
-            used(unit, book) - used(other, book)
-        } else {
-            book.used_by(unit.owner) - book.used_by(other.owner)
-        };
-        if lead >= quantum.as_secs_f64() { self.settings.slice.get().min(quantum) } else { quantum }
+        let (quantum, lead) = (self.settings.quantum.get(), lead(unit, other, book));
+        let slice = self.settings.slice.get().min(quantum);
+        if lead >= quantum.as_secs_f64() {
+            return slice;
+        }
+        match (unit.length.pace(), other.length.pace()) {
+            (Pace::OnAndOn, Pace::Seldom) if lead >= 0.0 => slice,
+            (Pace::OnAndOn, Pace::Often) if lead >= 0.0 => other.length.burst().clamp(slice, quantum),
+            _ => quantum,
+        }
+    }
+
+    /// How long a unit computes until it has had as much as another.
+    fn until_even(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        Duration::try_from_secs_f64(-lead(unit, other, book)).unwrap_or_default()
+    }
+
+    fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {
+        unit.length.is_brief_beside(&other.length, lead(other, unit, book) > 0.0)
+    }
+
+    /// Rivals that compute and beside which a unit is brief.
+    fn hosts(&self, unit: &Unit<'_>, book: &Book) -> Vec<&'r Unit<'a>> {
+        let busy = self.contenders().filter(|other| other.busy_since.is_some() && other.meets(unit).is_some());
+        busy.filter(|other| self.is_brief_beside(unit, other, book)).collect()
+    }
+
+    /// A unit is not to compute while another does. Those that are brief beside the same one are not kept apart: the GPU is
+    /// shared as long as one of them is there, so the sooner all are done the better.
+    fn is_apart(&self, unit: &Unit<'_>, other: &Unit<'_>, hosts: &[&Unit<'_>], book: &Book) -> bool {
+        let is_guest = |host: &&Unit<'_>| host.name != other.name && self.is_brief_beside(other, host, book);
+        !self.is_brief_beside(unit, other, book) && !hosts.iter().any(is_guest)
     }
 
     /// Who cannot be made to stop is waited for no longer than a quantum.

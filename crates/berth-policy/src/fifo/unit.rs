@@ -7,6 +7,7 @@ use berth_model::{GpuIndex, Mono, TenantKey};
 
 use super::book::{Book, Weight};
 use super::computing::Computing;
+use super::length::Length;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Stand, Tenant, View};
 
@@ -27,6 +28,7 @@ pub(super) struct Unit<'a> {
     pub owner: Option<&'a str>,
     pub arrived: Mono,
     pub weight: Weight,
+    pub length: Length,
     /// The policy may hold every member of it.
     pub is_movable: bool,
     /// Since when some member computes.
@@ -78,6 +80,7 @@ fn unit<'a>(
         owner: members.first().and_then(|tenant| tenant.owner.as_deref()),
         arrived: each().map(|tenant| tenant.arrived).min().unwrap_or_default(),
         weight: each().map(|tenant| book.weight(tenant, settings)).max().unwrap_or(Weight::Unknown),
+        length: Length::of(&members, view, book, settings),
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),

@@ -99,8 +99,14 @@ impl Job {
         self
     }
 
+    /// Its like computed for so long, all at once.
+    pub fn known(mut self, seconds: f64) -> Self {
+        self.past = Some(Past { active_seconds: seconds, peak_memory: None, duty: 0.9, burst_seconds: Some(seconds) });
+        self
+    }
+
     pub fn past(mut self, active_seconds: f64, duty: f64) -> Self {
-        self.past = Some(Past { active_seconds, peak_memory: None, duty });
+        self.past = Some(Past { active_seconds, peak_memory: None, duty, burst_seconds: None });
         self
     }
 }

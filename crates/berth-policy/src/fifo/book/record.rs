@@ -11,6 +11,7 @@ use berth_model::{Bytes, GpuIndex, Mono};
 
 use crate::Action;
 use crate::fifo::computing::fraction;
+use crate::fifo::length::Pace;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Past, Tenant};
 
@@ -20,9 +21,11 @@ pub(in crate::fifo) struct Record {
     bursts: u32,
     /// GPU time of its usual burst, in seconds.
     usual_burst: f64,
-    /// Time between its bursts, in seconds; `None` until there were two.
+    /// Time between its bursts, in seconds, without what it stood at a launch; `None` until there were two.
     usual_gap: Option<f64>,
     quiet_since: Option<Mono>,
+    /// Since when it stands at the launch that ends its pause.
+    stands_since: Option<Mono>,
     /// Share of a GPU it has used of late, 0 to 1.
     share: f64,
     /// Its share was above the limit and has not fallen far below it yet.
@@ -128,15 +131,19 @@ impl Record {
     pub(super) fn see(&mut self, busy_since: Option<Mono>, tenant: &Tenant, settings: &FifoSettings) {
         match (self.burst, busy_since) {
             (None, Some(since)) => self.begin(since),
+            // It paused for so short a time that nobody saw it.
             (Some(burst), Some(since)) if since > burst.since => {
                 self.judge(burst, settings);
+                self.quiet_since.get_or_insert(since);
                 self.begin(since);
             }
             (Some(burst), None) => self.judge(burst, settings),
             (Some(_), Some(_)) | (None, None) => {}
         }
-        if let Activity::Quiet { since } = tenant.activity {
-            self.rest(since);
+        match tenant.activity {
+            Activity::Quiet { since } => self.rest(since),
+            Activity::AtLaunch { since, computing_since: None } => self.stands_since = Some(since),
+            _ => {}
         }
     }
 
@@ -161,8 +168,9 @@ impl Record {
     }
 
     fn begin(&mut self, since: Mono) {
+        let stood = self.stands_since.take();
         if let Some(quiet) = self.quiet_since.take() {
-            let gap = since.since(quiet).as_secs_f64();
+            let gap = stood.unwrap_or(since).since(quiet).as_secs_f64();
             self.usual_gap = Some(self.usual_gap.map_or(gap, |usual| (usual + gap) / 2.0));
         }
         self.burst = Some(Burst { since, used: 0.0, clear: 0.0 });
@@ -227,6 +235,25 @@ impl Record {
         let linger = settings.linger.get();
         let goes_on = self.bursts >= 3 && self.usual_gap.is_some_and(|gap| gap <= linger.as_secs_f64());
         if goes_on { linger } else { Duration::ZERO }
+    }
+
+    /// GPU seconds of its usual burst, by its own and before that by those of its like.
+    pub fn usual_burst(&self, past: Option<Past>) -> Option<f64> {
+        let own = (self.bursts > 0 && self.usual_burst > 0.0).then_some(self.usual_burst);
+        own.or_else(|| past?.burst_seconds)
+    }
+
+    /// GPU seconds of the burst under way.
+    pub fn burst_so_far(&self) -> f64 {
+        self.burst.map_or(0.0, |burst| burst.used)
+    }
+
+    pub fn pace(&self, settings: &FifoSettings) -> Pace {
+        match self.usual_gap {
+            Some(gap) if gap <= settings.linger.get().as_secs_f64() => Pace::OnAndOn,
+            Some(gap) if gap < self.usual_burst => Pace::Often,
+            Some(_) | None => Pace::Seldom,
+        }
     }
 
     pub(super) fn note_memory(&mut self, memory: Option<Bytes>, now: Mono) {
@@ -332,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_past_tells_before_the_first_burst() {
-        let past = |active_seconds, duty| Some(Past { active_seconds, peak_memory: None, duty });
+        let past = |active_seconds, duty| Some(Past { active_seconds, peak_memory: None, duty, burst_seconds: None });
         assert_eq!(weight(&Record::default(), past(60.0, 0.14)), Weight::Light);
         assert_eq!(weight(&Record::default(), past(0.005, 0.9)), Weight::Light, "too short for a hold to pay");
         assert_eq!(weight(&Record::default(), past(60.0, 0.9)), Weight::Heavy);

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::arena::{Arena, Terms, Told};
 use super::costs::{Costs, PUBLISHED_TURN};
 use super::estimate::Estimate;
+use super::own::{self, Own};
 use super::workload::{Workload, draw};
 
 const NS: f64 = 1e9;
@@ -30,8 +31,9 @@ pub enum Way {
     OneByOne,
     Unmanaged,
     Mps,
-    /// Kernels strictly one at a time, the rest overlapped, at no cost: nobody who only orders kernels does better.
-    Ideal,
+    /// A lock around each kernel, first come, first served, at no cost; the rest overlaps. No bound: who also orders contexts, or
+    /// kernels by their length, does better. [`Cell::bound`] is one.
+    KernelLock,
     Managed(Contender),
 }
 
@@ -95,6 +97,8 @@ pub struct Sample {
     pub spent: Seconds,
     /// Each tenant's input to output.
     pub each: Vec<f64>,
+    /// What each tenant got.
+    pub own: Vec<Own>,
     pub decisions: Vec<Told>,
 }
 
@@ -125,6 +129,7 @@ pub struct Column {
     pub total_over_unmanaged: Estimate,
     pub completion_over_unmanaged: Estimate,
     pub spent: Seconds,
+    pub own: own::OverUnmanaged,
     /// Of the first seed.
     pub each: Vec<f64>,
     /// Of the first seed.
@@ -135,8 +140,11 @@ pub struct Column {
 pub struct Cell {
     #[serde(flatten)]
     pub case: Case,
-    /// The kernels alone, one after another: nobody is faster without running them side by side.
+    /// The kernels alone, one after another.
     pub kernels: f64,
+    /// Nobody is done earlier without running kernels side by side: until the first kernel of whoever is ready first, all
+    /// kernels, and the end of whoever takes the shortest to end; or the longest of them alone.
+    pub bound: f64,
     /// The sum of each tenant's input to output when it is alone: the published figures' line to compare with.
     pub alone: f64,
     pub ways: BTreeMap<&'static str, Column>,
@@ -148,7 +156,7 @@ impl Way {
             Way::OneByOne => "one-by-one",
             Way::Unmanaged => "unmanaged",
             Way::Mps => "mps",
-            Way::Ideal => "ideal",
+            Way::KernelLock => "kernel-lock",
             Way::Managed(contender) => contender.name,
         }
     }
@@ -158,7 +166,7 @@ impl Case {
     pub fn run(self, way: Way, profile: &Profile, seed: u64) -> Result<Sample, Failed> {
         let (order, sharing) = match way {
             Way::OneByOne => (Order::OneByOne, Sharing::TimeSliced),
-            Way::Ideal => (Order::KernelsOneByOne, Sharing::TimeSliced),
+            Way::KernelLock => (Order::KernelsOneByOne, Sharing::TimeSliced),
             Way::Mps => (Order::Together, Sharing::Mps),
             Way::Unmanaged | Way::Managed(_) => (Order::Together, Sharing::TimeSliced),
         };
@@ -193,7 +201,9 @@ impl Case {
         }
         let kernels = unmanaged.first().map_or(0.0, |sample| sample.spent.computing);
         let alone = one_by_one.first().map_or(0.0, |sample| sample.each.iter().sum());
-        Ok(Cell { case: self, kernels, alone, ways: columns })
+        let bounds = one_by_one.iter().zip(&unmanaged).filter_map(|(alone, sample)| own::bound(alone, sample));
+        let bound = Estimate::of(bounds).map_or(kernels, |bound| bound.mean);
+        Ok(Cell { case: self, kernels, bound, alone, ways: columns })
     }
 
     /// All seeds side by side: a run has nothing to do with another.
@@ -223,6 +233,7 @@ impl Sample {
             holds: f64::from(holds),
             spent: Seconds::of(&report.spent),
             each: spans.iter().map(|(begin, end)| end - begin).collect(),
+            own: report.runs.iter().map(Own::of).collect(),
             decisions,
         }
     }
@@ -277,6 +288,7 @@ impl Column {
                 start: mean(|sample| sample.spent.start)?,
                 end: mean(|sample| sample.spent.end)?,
             },
+            own: own::OverUnmanaged::of(samples, unmanaged),
             each: samples.first()?.each.clone(),
             decisions: samples.first()?.decisions.clone(),
         })

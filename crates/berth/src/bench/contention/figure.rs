@@ -32,6 +32,8 @@ pub enum Figure {
     Sizes,
     /// Training with pauses, mixed sizes, an idle notebook beside others
     Patterns,
+    /// Sizes mixed, and long bursts beside short ones: what each tenant gets
+    Mixes,
 }
 
 /// What a figure shows of its cells.
@@ -47,10 +49,12 @@ pub enum Shows {
     Each,
     /// Every way.
     Ways,
+    /// Every way, and what it makes of each tenant.
+    Tenants,
 }
 
 impl Figure {
-    pub const ALL: [Figure; 11] = [
+    pub const ALL: [Figure; 12] = [
         Figure::Table1,
         Figure::Fig2,
         Figure::Fig3,
@@ -62,6 +66,7 @@ impl Figure {
         Figure::Nodes4,
         Figure::Sizes,
         Figure::Patterns,
+        Figure::Mixes,
     ];
 
     pub fn name(self) -> &'static str {
@@ -77,6 +82,7 @@ impl Figure {
             Figure::Nodes4 => "nodes4",
             Figure::Sizes => "sizes",
             Figure::Patterns => "patterns",
+            Figure::Mixes => "mixes",
         }
     }
 
@@ -93,6 +99,7 @@ impl Figure {
             Figure::Nodes4 => "Light inference",
             Figure::Sizes => "Products of several sizes",
             Figure::Patterns => "Training, mixed sizes, an idle notebook",
+            Figure::Mixes => "Mixed sizes and bursts, tenant by tenant",
         }
     }
 
@@ -105,6 +112,7 @@ impl Figure {
             Figure::Fig7 | Figure::Fig8 | Figure::Fig9 | Figure::Nodes4 | Figure::Sizes | Figure::Patterns => {
                 Shows::Ways
             }
+            Figure::Mixes => Shows::Tenants,
         }
     }
 
@@ -122,6 +130,15 @@ impl Figure {
             Figure::Patterns => [(Workload::Training, 3), (Workload::Mixed, 8), (Workload::Notebook, 4)]
                 .map(|(workload, tenants)| Case { workload, tenants })
                 .to_vec(),
+            Figure::Mixes => vec![
+                Case { workload: Workload::Mixed, tenants: 8 },
+                Case { workload: Workload::OneLarge, tenants: 10 },
+                Case { workload: Workload::LargeFirst, tenants: 10 },
+                Case { workload: Workload::Server, tenants: 2 },
+                Case { workload: Workload::Server, tenants: 3 },
+                Case { workload: Workload::Cells, tenants: 3 },
+                Case { workload: Workload::LateJob, tenants: 2 },
+            ],
         }
     }
 }

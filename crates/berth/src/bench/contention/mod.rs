@@ -1,7 +1,7 @@
 //! `berth bench contention`: tenants that contend for a simulated GPU in virtual time, under every policy.
 //!
 //! No clock, no files, no output; the same seeds give the same figures. `arena` puts a policy and the costs of berth's
-//! hands around the processes of a scenario, `cell` runs one case in every way, `figure` names the published figures,
+//! hands around the processes of a scenario, `cell` runs one case in every way, `own` says what each tenant got of it, `figure` names the published figures,
 //! `goals` judges, `report` and `plots` show.
 
 pub mod arena;
@@ -12,9 +12,11 @@ pub mod figure;
 #[cfg(test)]
 mod findings;
 pub mod goals;
+pub mod own;
 pub mod plots;
 pub mod report;
 pub mod svg;
+pub mod tenants;
 #[cfg(test)]
 mod tests;
 pub mod workload;
@@ -49,7 +51,7 @@ pub struct CellFailed {
 
 /// `told` hears what is being run.
 pub fn run(plan: &Plan, told: &dyn Fn(&str)) -> Result<Report, CellFailed> {
-    let ways: Vec<Way> = [Way::OneByOne, Way::Unmanaged, Way::Mps, Way::Ideal]
+    let ways: Vec<Way> = [Way::OneByOne, Way::Unmanaged, Way::Mps, Way::KernelLock]
         .into_iter()
         .chain(plan.contenders.iter().copied().map(Way::Managed))
         .collect();

@@ -18,6 +18,7 @@ pub fn charts(report: &Report, figure: Figure) -> Vec<(String, Chart)> {
         }
         // Cells of several workloads are no curve.
         Shows::Ways if matches!(figure, Figure::Sizes | Figure::Patterns) => Vec::new(),
+        Shows::Tenants => Vec::new(),
         Shows::Ways => {
             let total = managed(&cells, &[], |_, column| column.total.mean);
             let ratio = managed(&cells, &["one-by-one"], |_, column| column.total_over_unmanaged.mean);

@@ -9,6 +9,7 @@ use super::cell::{Case, Cell, Column};
 use super::costs::Costs;
 use super::figure::{Figure, Shows};
 use super::goals::{Goal, PUBLISHED_WORKLOAD};
+use super::tenants;
 use crate::bench::report::Verdict;
 use crate::columns::Columns;
 use crate::table;
@@ -53,6 +54,7 @@ impl Report {
             Shows::Baseline => baseline(&cells),
             Shows::Each => each(&cells),
             Shows::Ways => [totals(&cells), details(&largest(&cells))].join("\n"),
+            Shows::Tenants => [totals(&cells), tenants::table(&cells)].join("\n"),
         }
     }
 
@@ -73,12 +75,12 @@ impl Report {
     }
 }
 
-fn grid(headings: &[&str], rows: Vec<Vec<String>>) -> String {
+pub fn grid(headings: &[&str], rows: Vec<Vec<String>>) -> String {
     let numeric: Vec<bool> = (0..headings.len()).map(|column| column > 0).collect();
     table::render(Columns::new(headings, &numeric, rows))
 }
 
-fn name(case: Case) -> String {
+pub fn name(case: Case) -> String {
     format!("{} × {}", case.workload.name(), case.tenants)
 }
 
@@ -128,7 +130,7 @@ fn each(cells: &[&Cell]) -> String {
 /// Ways in the order people compare them, then any other.
 pub fn ways(cells: &[&Cell]) -> Vec<&'static str> {
     let mut ways: Vec<&'static str> = cells.iter().flat_map(|cell| cell.ways.keys().copied()).collect();
-    let place = |way: &&str| ["one-by-one", "unmanaged", "mps", "ideal"].iter().position(|known| known == way);
+    let place = |way: &&str| ["one-by-one", "unmanaged", "mps", "kernel-lock"].iter().position(|known| known == way);
     ways.sort_by_key(|way| (place(way).unwrap_or(usize::MAX), *way));
     ways.dedup();
     ways
@@ -136,10 +138,10 @@ pub fn ways(cells: &[&Cell]) -> Vec<&'static str> {
 
 fn totals(cells: &[&Cell]) -> String {
     let ways = ways(cells);
-    let mut headings = vec!["TOTAL", "k × KERNEL"];
+    let mut headings = vec!["TOTAL", "BOUND"];
     headings.extend(ways.iter().flat_map(|way| if *way == "unmanaged" { vec![*way] } else { vec![*way, "×"] }));
     let rows = cells.iter().map(|cell| {
-        let mut row = vec![name(cell.case), seconds(cell.kernels)];
+        let mut row = vec![name(cell.case), seconds(cell.bound)];
         for way in &ways {
             let column = cell.ways.get(way);
             row.push(column.map_or_else(|| "-".to_owned(), |column| seconds(column.total.mean)));

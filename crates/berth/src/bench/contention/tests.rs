@@ -1,4 +1,4 @@
-//! What the arena must not invent: without cost and with perfect evidence it is the ideal, without decisions nothing.
+//! What the arena must not invent: without cost and with perfect evidence it is a lock around each kernel, without decisions nothing.
 
 use std::time::Duration;
 
@@ -106,12 +106,12 @@ fn a_policy_that_never_acts_changes_nothing() {
 }
 
 #[test]
-fn turns_at_no_cost_and_with_perfect_evidence_are_the_ideal() {
+fn turns_at_no_cost_and_with_perfect_evidence_are_a_lock_around_each_kernel() {
     for (case, seed) in cases().into_iter().flat_map(|case| (1..4).map(move |seed| (case, seed))) {
-        let ideal = case.run(Way::Ideal, &rtx3090(), seed).unwrap();
+        let lock = case.run(Way::KernelLock, &rtx3090(), seed).unwrap();
         let turns = case.run(FREE_TURNS, &rtx3090(), seed).unwrap();
-        assert_eq!(turns.total, ideal.total, "{case:?}, seed {seed}: {turns:?} {ideal:?}");
-        assert_eq!(turns.completion, ideal.completion, "{case:?}, seed {seed}");
+        assert_eq!(turns.total, lock.total, "{case:?}, seed {seed}: {turns:?} {lock:?}");
+        assert_eq!(turns.completion, lock.completion, "{case:?}, seed {seed}");
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Stay {
 pub(super) struct Watch {
     since: Option<u64>,
     total_ns: u64,
+    /// Sum of the squares of the times in seconds that it was so at once.
+    squares: f64,
 }
 
 impl Stay {
@@ -26,7 +28,12 @@ impl Stay {
         let [present, active, held] =
             [&self.present, &self.computing, &self.held].map(|watch| watch.total_ns(now) as f64 / NS);
         let duty = (active / (present - held).max(active)).clamp(0.0, 1.0);
-        (active > 0.0).then_some(Past { active_seconds: active, peak_memory: self.peak_memory, duty })
+        (active > 0.0).then_some(Past {
+            active_seconds: active,
+            peak_memory: self.peak_memory,
+            duty,
+            burst_seconds: Some(self.computing.squares(now) / active),
+        })
     }
 }
 
@@ -34,13 +41,23 @@ impl Watch {
     pub(super) fn set(&mut self, is_so: bool, now: u64) {
         match (is_so, self.since) {
             (true, None) => self.since = Some(now),
-            (false, Some(_)) => *self = Watch { since: None, total_ns: self.total_ns(now) },
+            (false, Some(_)) => {
+                *self = Watch { since: None, total_ns: self.total_ns(now), squares: self.squares(now) };
+            }
             _ => {}
         }
     }
 
     fn total_ns(&self, now: u64) -> u64 {
-        self.total_ns + self.since.map_or(0, |since| now.saturating_sub(since))
+        self.total_ns + self.lasts_ns(now)
+    }
+
+    fn squares(&self, now: u64) -> f64 {
+        self.squares + (self.lasts_ns(now) as f64 / NS).powi(2)
+    }
+
+    fn lasts_ns(&self, now: u64) -> u64 {
+        self.since.map_or(0, |since| now.saturating_sub(since))
     }
 }
 
@@ -58,7 +75,8 @@ mod tests {
         stay.computing.set(true, 5 * second);
         stay.computing.set(true, 6 * second);
         stay.computing.set(false, 8 * second);
-        assert_eq!(stay.past(10 * second), Some(Past { active_seconds: 3.0, peak_memory: None, duty: 0.5 }));
+        let past = Past { active_seconds: 3.0, peak_memory: None, duty: 0.5, burst_seconds: Some(3.0) };
+        assert_eq!(stay.past(10 * second), Some(past));
         assert_eq!(Stay::default().past(second), None);
     }
 }
