@@ -22,13 +22,13 @@ Examples:
   berth bench live --cell 10x13312 --contender fifo --rounds 3
   berth bench live --contender fifo --contender gate:1 --contender lock:1 --contender one-by-one:1
   berth bench live --gpu real --ground docker --cell 10x13312 --contender fifo --contender mps
-  berth bench live --compare --profile rtx3090 --rounds 1
-                   three cells beside what virtual time predicts, in about six minutes
+  berth bench live --compare --profile rtx3090 --rounds 1     about ten minutes
 
-Contenders: fifo and paper (policies with all means there are), gate, lock and freeze (fifo with that
-means alone), mps (clients of an MPS server, where there is one), one-by-one, off (watched only).
-Tenants are started and removed again; a daemon of its own is used, whatever else runs on the host.
-What was measured before Ctrl-C is printed and saved.";
+Contenders: fifo and paper (policies with all means there are), gate, lock and freeze (fifo with
+that means alone), mps (clients of an MPS server, where there is one), one-by-one, off (watched
+only). Needs root, and Docker unless tenants are plain cgroups. Tenants are started and removed
+again; a daemon of its own is used, whatever else runs on the host. What was measured before Ctrl-C
+is printed and saved.";
 
 /// Two of the published figures, and as many tenants as they have, of a size that takes no hour.
 const COMPARED_CELLS: [&str; 3] = ["5x13312", "10x8192", "20x5120"];
