@@ -7,6 +7,7 @@
 
 mod control;
 mod describe;
+mod guarded;
 mod log;
 mod manage;
 mod once;
@@ -32,6 +33,7 @@ use berth_store::history::History;
 
 pub use control::Control;
 pub use describe::describe;
+pub use guarded::Guarded;
 use log::log_change;
 use manage::{Manager, Unmanaged};
 pub use once::sample_once;
@@ -56,10 +58,10 @@ pub struct Engine {
 }
 
 /// What is published besides snapshots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Publish {
-    /// Snapshots and the shared-memory table: the host's daemon.
-    WithTable,
+    /// Snapshots and the shared-memory table: the host's daemon, which holds while it is guarded.
+    WithTable(Guarded),
     /// Snapshots only: a view that must not disturb a daemon on the same host.
     SnapshotsOnly,
 }
@@ -89,16 +91,16 @@ impl Engine {
     ) -> Result<Engine, StartError> {
         let (event_tx, event_rx) = mpsc::channel();
         let table = match what {
-            Publish::WithTable => Some(TaskTable::create(&settings.table).map_err(StartError::Table)?),
+            Publish::WithTable(_) => Some(TaskTable::create(&settings.table).map_err(StartError::Table)?),
             Publish::SnapshotsOnly => None,
         };
         let sources = Sources::start(settings, &event_tx)?;
         let mut history = None;
         let manager = match what {
-            Publish::WithTable => {
+            Publish::WithTable(guarded) => {
                 let (annals, opened) = manage::open_annals(settings, &clock::anchor());
                 history = opened;
-                manage::manager(settings, sources.probes(), &event_tx, annals, clock::now())?
+                manage::manager(settings, sources.probes(), &event_tx, annals, guarded, clock::now())?
             }
             Publish::SnapshotsOnly => Err(Unmanaged { reason: "it only watches".to_owned(), ..Unmanaged::default() }),
         };

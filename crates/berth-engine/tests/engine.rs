@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use berth_engine::{Control, Engine, Publish, StartError, sample_once};
+use berth_engine::{Control, Engine, Guarded, Publish, StartError, sample_once};
 use berth_model::control::{Answer, Ask, Caller, PolicyView, Refusal, What};
 use berth_model::settings::{FifoSettings, Mode, PaperSettings, PolicyName};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
@@ -78,7 +78,7 @@ fn a_driver_that_is_not_there_is_published_with_its_reason_and_told_once() {
 fn a_stopped_loop_publishes_no_more_and_its_table_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(&dir);
-    let (engine, published_rx) = start(&settings, Publish::WithTable);
+    let (engine, published_rx) = start(&settings, Publish::WithTable(Guarded::default()));
     published_rx.recv_timeout(PATIENCE).unwrap();
     let mut reader = Reader::open(&settings.table.path).unwrap();
     assert_eq!(reader.read().unwrap().freshness, Freshness::Live);
@@ -106,9 +106,9 @@ fn a_table_in_use_is_refused_and_a_view_makes_none() {
     let settings = settings(&dir);
     let (view, _) = start(&settings, Publish::SnapshotsOnly);
     assert!(!settings.table.path.exists(), "a view wrote a table");
-    let (first, published_rx) = start(&settings, Publish::WithTable);
+    let (first, published_rx) = start(&settings, Publish::WithTable(Guarded::default()));
     published_rx.recv_timeout(PATIENCE).unwrap();
-    let refused = Engine::start(&settings, Publish::WithTable, |_, _| ()).unwrap_err();
+    let refused = Engine::start(&settings, Publish::WithTable(Guarded::default()), |_, _| ()).unwrap_err();
     assert!(matches!(&refused, StartError::Table(error) if error.to_string().contains("tasks")), "{refused:?}");
     assert!(first.is_running() && view.is_running());
 }
@@ -117,7 +117,7 @@ fn a_table_in_use_is_refused_and_a_view_makes_none() {
 fn a_table_removed_under_way_is_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(&dir);
-    let (_engine, published_rx) = start(&settings, Publish::WithTable);
+    let (_engine, published_rx) = start(&settings, Publish::WithTable(Guarded::default()));
     published_rx.recv_timeout(PATIENCE).unwrap();
     std::fs::remove_file(&settings.table.path).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -171,7 +171,7 @@ fn asked(control: &Control, what: What) -> Option<Result<Answer, Refusal>> {
 #[test]
 fn a_daemon_answers_while_no_policy_decides_and_nobody_does_after_its_end() {
     let dir = tempfile::tempdir().unwrap();
-    let (engine, published_rx) = start(&settings(&dir), Publish::WithTable);
+    let (engine, published_rx) = start(&settings(&dir), Publish::WithTable(Guarded::default()));
     let control = engine.control();
     let nobody = asked(&control, What::Explain { tenant: "x".into() });
     assert!(matches!(nobody, Some(Err(Refusal::NoSuchTenant { .. }))), "{nobody:?}");
@@ -195,10 +195,10 @@ fn whoever_cannot_hold_says_why_and_a_policy_does_not_start_without_its_journal(
     let (view, _) = start(&settings, Publish::SnapshotsOnly);
     assert!(matches!(asked(&view.control(), What::ReleaseAll), Some(Err(Refusal::NoHolds { .. }))));
 
-    let (first, _) = start(&settings, Publish::WithTable);
+    let (first, _) = start(&settings, Publish::WithTable(Guarded::default()));
     let mut second = settings.clone();
     second.table.path = dir.path().join("tasks-2");
-    let (without, published_rx) = start(&second, Publish::WithTable);
+    let (without, published_rx) = start(&second, Publish::WithTable(Guarded::default()));
     let Some(Err(Refusal::NoHolds { reason })) = asked(&without.control(), What::ReleaseAll) else {
         panic!("it holds")
     };
@@ -208,7 +208,7 @@ fn whoever_cannot_hold_says_why_and_a_policy_does_not_start_without_its_journal(
 
     second.table.path = dir.path().join("tasks-3");
     second.hold.policy = PolicyName::Fifo;
-    let refused = Engine::start(&second, Publish::WithTable, |_, _| ()).unwrap_err();
+    let refused = Engine::start(&second, Publish::WithTable(Guarded::default()), |_, _| ()).unwrap_err();
     assert!(matches!(refused, StartError::Journal(_)), "{refused:?}");
 }
 

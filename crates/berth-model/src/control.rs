@@ -123,6 +123,8 @@ pub struct Explanation {
     pub computing_there: Vec<String>,
     /// Those it is held and released with, as people call them; empty for one that is in no gang.
     pub gang_with: Vec<String>,
+    /// Those who wait for it, first in line first, as people call them; in a dry run, who would.
+    pub awaited_by: Vec<String>,
     /// What tasks of the same owner, image and command did before; `None` if none is known.
     pub before: Option<Before>,
     /// Its last holds and failures, newest first, no more than a few.

@@ -16,13 +16,15 @@ Examples:
   berth ps                         who is on the GPUs now
   berth top                        the same, live
   berth daemon                     watch for others: API, metrics, task table
+  berth policy set fifo            let tenants that contend take turns; `off` ends it
   berth explain NAME               why a tenant waits
+  berth history NAME               what was done to it, and why
   berth hold NAME                  keep a tenant off the GPUs; `berth release NAME` lets it go
 
 Exit codes: 0 done; 1 failed; 2 wrong command line or settings; others are told with the command.
 Settings: /etc/berth/berth.toml; `berth config default` prints all of them with what they mean.";
 
-/// See which container uses which GPU, since when and with how much memory
+/// See who uses which GPU, and let those who would slow each other down take turns
 #[derive(Debug, Parser)]
 #[command(name = "berth", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {

@@ -136,6 +136,22 @@ pub fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
+/// In lines of at most `limit` columns, broken between words; the last of at most `most` is cut.
+pub fn fold(text: &str, limit: usize, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let is_full = lines.last().is_some_and(|line| !line.is_empty() && width(line) + 1 + width(word) > limit);
+        if is_full && lines.len() < most {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            let gap = if line.is_empty() { "" } else { " " };
+            *line += &format!("{gap}{word}");
+        }
+    }
+    lines.iter().map(|line| cut(line, limit)).collect()
+}
+
 /// `text`, or as much of it as fits before an ellipsis.
 pub fn cut(text: &str, limit: usize) -> String {
     if width(text) <= limit {
@@ -205,6 +221,14 @@ mod tests {
         row.container_name = "a\u{1b}[31mb\n".into();
         let columns = Columns::of_tasks([&row], false, false);
         assert_eq!(columns.rows[0][1], "a\u{fffd}[31mb\u{fffd}");
+    }
+
+    #[test]
+    fn a_long_text_is_folded_between_words_and_only_what_is_too_much_is_cut() {
+        assert_eq!(fold("GPU 0 has 0 B left", 10, 3), ["GPU 0 has", "0 B left"]);
+        assert_eq!(fold("GPU 0 has 0 B left", 10, 1), ["GPU 0 has…"]);
+        assert_eq!(fold("a verylongword b", 6, 3), ["a", "veryl…", "b"]);
+        assert_eq!(fold("", 10, 3), [""]);
     }
 
     #[test]

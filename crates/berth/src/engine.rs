@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use berth_engine::{Engine, Publish};
+use berth_engine::{Engine, Guarded, Publish};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
 
-/// The host's daemon: also writes the task table in shared memory.
+/// The host's daemon: also writes the task table in shared memory, and holds while it is guarded.
 pub fn for_daemon(
     settings: &Settings,
+    guarded: Guarded,
     publish: impl FnMut(Arc<Snapshot>, &[Change]) + Send + 'static,
 ) -> Result<Engine> {
-    Engine::start(settings, Publish::WithTable, once_looked(publish)).context("starting to watch the GPUs")
+    Engine::start(settings, Publish::WithTable(guarded), once_looked(publish)).context("starting to watch the GPUs")
 }
 
 /// A view of its own, beside a daemon or without one: writes nothing anywhere.

@@ -261,6 +261,7 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         means: vec![Means::Freeze, Means::Gate],
         computing_there: vec!["train-7".into()],
         gang_with: vec![],
+        awaited_by: vec![],
         before: None,
         history: vec![],
     }

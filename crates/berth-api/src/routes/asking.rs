@@ -48,6 +48,7 @@ pub(super) fn explanation() -> Explanation {
         means: vec![Means::Freeze],
         computing_there: vec!["b".into()],
         gang_with: vec!["rank-1".into()],
+        awaited_by: vec!["train-9".into()],
         before: Some(before()),
         history: vec![PastHold { at: at(3), what }],
     }

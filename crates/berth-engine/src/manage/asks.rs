@@ -19,6 +19,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Characters of a person's reason that are kept.
 const MOST_REASON: usize = 200;
 
+/// Nobody would undo a hold if this daemon were killed now.
+pub(super) const NO_GUARD: &str = "its guard is not in place, which would undo holds if it died; the daemon's log says why, \
+                                   and starting one is tried on";
+
 /// What was asked and is not answered yet.
 #[derive(Default)]
 pub(super) struct Asks {
@@ -115,7 +119,11 @@ impl Manager {
             What::ReleaseAll => self.release_permitted(caller, scene).map(Heeded::Later),
             What::SetPolicy { .. } if !caller.is_admin => Err(Refusal::AdminsOnly),
             What::SetPolicy { policy, dry_run } => {
-                self.set_policy(policy, dry_run.unwrap_or(self.rehearsal.is_some()), at);
+                let dry_run = dry_run.unwrap_or(self.rehearsal.is_some());
+                if policy != PolicyName::Off && !dry_run {
+                    self.refuse_unguarded()?;
+                }
+                self.set_policy(policy, dry_run, at);
                 Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view()))))
             }
             What::ShowPolicy => Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view())))),
@@ -161,6 +169,7 @@ impl Manager {
         caller: &Caller,
         scene: &Scene<'_>,
     ) -> Result<(), Refusal> {
+        self.refuse_unguarded()?;
         let offered = self.offered(tenant);
         let chosen = means.or_else(|| default_means(&offered)).filter(|means| offered.contains(means));
         let Some(chosen) = chosen else {
@@ -212,6 +221,10 @@ impl Manager {
             }
         }
         refused.filter(|_| released.is_empty()).map_or(Ok(released), Err)
+    }
+
+    fn refuse_unguarded(&self) -> Result<(), Refusal> {
+        if self.guarded.is_so() { Ok(()) } else { Err(Refusal::NoHolds { reason: NO_GUARD.to_owned() }) }
     }
 
     fn policy_view(&self) -> PolicyView {

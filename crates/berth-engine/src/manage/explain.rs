@@ -20,6 +20,7 @@ impl Manager {
             dry_run: self.rehearsal.is_some(),
             computing_there: self.computing_beside(tenant, &gpus, snapshot),
             gang_with: self.gang_with(tenant, snapshot),
+            awaited_by: self.awaited_by(tenant),
             gpus,
             state: rows
                 .iter()
@@ -35,6 +36,11 @@ impl Manager {
             before: rows.first().and_then(|row| self.annals.before(row)),
             history: self.annals.holds_of(tenant),
         }
+    }
+
+    fn awaited_by(&self, tenant: &TenantKey) -> Vec<String> {
+        let behind = self.queue.iter().filter(|waiting| waiting.behind.as_ref() == Some(tenant));
+        behind.map(|waiting| self.name(&waiting.tenant)).collect()
     }
 
     fn gang_with(&self, tenant: &TenantKey, snapshot: &Snapshot) -> Vec<String> {

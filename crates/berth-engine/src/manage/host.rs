@@ -23,7 +23,7 @@ use super::checks::Checks;
 use super::ground::{Ground, Place};
 use super::rules::Rules;
 use super::{Manager, Parts};
-use crate::{StartError, describe};
+use crate::{Guarded, StartError, describe};
 
 /// For a guard at work on the journal of the daemon before to finish.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +36,7 @@ pub(crate) fn manager(
     probes: Option<Arc<Probes>>,
     event_tx: &Sender<Event>,
     annals: Annals,
+    guarded: Guarded,
     now: Mono,
 ) -> Result<Result<Manager, Unmanaged>, StartError> {
     let proc_root = &settings.processes.proc_root;
@@ -75,6 +76,7 @@ pub(crate) fn manager(
         ground: Box::new(ground),
         event_tx: event_tx.clone(),
         annals,
+        guarded,
     };
     Ok(Ok(Manager::new(parts, left, now)))
 }
@@ -211,8 +213,8 @@ impl Ground for HostGround {
         }
     }
 
-    fn awaited_signal(&self, place: &Place) -> Option<Signal> {
-        self.freezer.awaited_signal(place.cgroup.as_deref()?)
+    fn awaited_signal(&self, place: &Place, processes: &BTreeSet<ProcKey>) -> Option<Signal> {
+        self.freezer.awaited_signal(place.cgroup.as_deref()?, processes)
     }
 
     fn verified(&self, kept: &Kept) -> Grip {

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use berth_host::hands::{Hands, Subject};
 use berth_model::history::Record;
-use berth_model::hold::{By, Freezer, HoldChange, Keeper, Means, Note, Order, Patience, Want};
+use berth_model::hold::{By, Freezer, HoldChange, Keeper, Means, Note, Order, Patience, Step, Want};
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::EndedTask;
 use berth_model::{
@@ -43,6 +43,7 @@ use berth_model::{
 use berth_policy::{Action, Activity, Decision, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
+use crate::Guarded;
 use activity::Activities;
 use annals::{Annals, hold_record};
 pub(crate) use annals::{Unmanaged, open as open_annals};
@@ -65,6 +66,7 @@ pub(crate) struct Parts {
     pub ground: Box<dyn Ground>,
     pub event_tx: Sender<Event>,
     pub annals: Annals,
+    pub guarded: Guarded,
 }
 
 /// Between two looks for who would see tenants stop.
@@ -102,6 +104,7 @@ pub(crate) struct Manager {
     asks: Asks,
     meters: Meters,
     annals: Annals,
+    guarded: Guarded,
     /// Holds of an earlier daemon of which nothing is left, to be told.
     gone: Vec<Change>,
 }
@@ -121,7 +124,7 @@ pub(crate) struct Outcome {
 impl Manager {
     /// What an earlier daemon left held is set free first.
     pub fn new(parts: Parts, left: Found, now: Mono) -> Self {
-        let Parts { rules, hands, journal, ground, event_tx, annals } = parts;
+        let Parts { rules, hands, journal, ground, event_tx, annals, guarded } = parts;
         let mut manager = Self {
             policy: rules.policy(rules.hold.policy),
             policy_name: rules.hold.policy,
@@ -146,6 +149,7 @@ impl Manager {
             asks: Asks::default(),
             meters: Meters::default(),
             annals,
+            guarded,
             gone: Vec::new(),
         };
         manager.adopt(left, now);
@@ -309,11 +313,9 @@ impl Manager {
         let unwritten: BTreeSet<TenantKey> =
             turn.notes.into_iter().filter_map(|(tenant, note)| self.write(tenant, note, now)).collect();
         for Order { tenant, step } in turn.orders {
-            if unwritten.contains(&tenant) && !step.sets_free() {
-                let message = "its hold could not be written down".to_owned();
-                let outcome = Err(StepFailure { message, is_passing: false });
+            if let Some(failure) = self.hindrance(&tenant, step, unwritten.contains(&tenant)) {
                 // The loop that listens is the one that runs this.
-                let _ = self.event_tx.send(Event::Step { tenant, step, outcome, at: now.mono });
+                let _ = self.event_tx.send(Event::Step { tenant, step, outcome: Err(failure), at: now.mono });
                 continue;
             }
             let subject = self.subject(&tenant);
@@ -323,6 +325,18 @@ impl Manager {
             turn.changes.iter().map(|change| hold_record(change, |tenant| self.name(tenant), now)).collect();
         records.into_iter().for_each(|record| self.annals.hold(record));
         Outcome { changes: turn.changes, again_at: turn.again_at, ..Outcome::default() }
+    }
+
+    /// Why a step must not be taken. Whatever sets free may always be; and without a guard no hold is begun, but one that was
+    /// goes on: what is half done would be seen.
+    fn hindrance(&self, tenant: &TenantKey, step: Step, is_unwritten: bool) -> Option<StepFailure> {
+        let failure = |message: &str, is_passing| Some(StepFailure { message: message.to_owned(), is_passing });
+        let is_first = || self.keeper.note(tenant).is_none_or(|note| note.grip.without(step).is_empty());
+        match step.sets_free() {
+            false if is_unwritten => failure("its hold could not be written down", false),
+            false if !self.guarded.is_so() && is_first() => failure(asks::NO_GUARD, true),
+            _ => None,
+        }
     }
 
     /// The tenant, if what is to be known about it could not be written.

@@ -163,7 +163,8 @@ mod tests {
     fn the_time_it_was_held_counts_for_nothing() {
         let pasts = pasts([story(Some(10.0))]);
         let told = before(&pasts, &workload("train")).unwrap();
-        assert_eq!(past(&told), Some(Past { active_seconds: 10.0, peak_memory: Some(Bytes(7)), duty: 0.2 }));
+        let expected = Past { active_seconds: 10.0, peak_memory: Some(Bytes(7)), duty: 0.2, burst_seconds: None };
+        assert_eq!(past(&told), Some(expected));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Ground for OpenGround {
         }
     }
 
-    fn awaited_signal(&self, _: &Place) -> Option<Signal> {
+    fn awaited_signal(&self, _: &Place, _: &BTreeSet<ProcKey>) -> Option<Signal> {
         *self.0.awaited.lock().unwrap()
     }
 
@@ -109,6 +109,7 @@ struct Host {
     now: u64,
     labels: BTreeMap<TenantKey, BTreeMap<String, String>>,
     changes: Vec<Change>,
+    guarded: Guarded,
     _dir: tempfile::TempDir,
 }
 
@@ -128,6 +129,8 @@ impl Host {
         let (event_tx, event_rx) = mpsc::channel();
         let hands = Arc::new(NotingHands::default());
         let meter = Arc::new(Meter::default());
+        let guarded = Guarded::default();
+        guarded.set(true);
         let parts = Parts {
             rules,
             hands: hands.clone(),
@@ -135,6 +138,7 @@ impl Host {
             ground: Box::new(OpenGround(meter.clone())),
             event_tx,
             annals: Annals::default(),
+            guarded: guarded.clone(),
         };
         let manager = Manager::new(parts, found, Mono(0));
         let monitor = Monitor::new(settings::Monitor::default());
@@ -147,6 +151,7 @@ impl Host {
             now: 1_000 * MS,
             labels: BTreeMap::new(),
             changes: Vec::new(),
+            guarded,
             _dir: dir,
         };
         let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());

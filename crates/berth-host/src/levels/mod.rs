@@ -42,6 +42,8 @@ pub enum Subject {
     Source(Source),
     /// Whether what happens can be remembered, which whoever keeps the history finds out.
     History,
+    /// Whether holds are on record, which whoever reads the journal finds out.
+    Holds,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

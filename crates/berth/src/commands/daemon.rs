@@ -59,8 +59,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let guard = guard::for_daemon(&settings)?;
     let feed = Arc::new(Feed::new());
     let publisher = Arc::clone(&feed);
-    let engine = engine::for_daemon(&settings, move |snapshot, changes| publisher.publish(snapshot, changes))?;
-    if let (Some(guard), Some(halted)) = (&guard, engine.halted_map()) {
+    let engine = engine::for_daemon(&settings, guard.guarded(), move |snapshot, changes| {
+        publisher.publish(snapshot, changes);
+    })?;
+    if let Some(halted) = engine.halted_map() {
         guard.hand_over(halted);
     }
     let stop_rx = stop_on_signal()?;

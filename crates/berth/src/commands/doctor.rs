@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use berth_engine::describe;
 use berth_host::levels::{self, Level, LevelReport, Status, Subject};
+use berth_model::Settings;
 use berth_model::settings::History;
 
 use crate::cli::Global;
 use crate::columns::Columns;
+use crate::on_record::OnRecord;
 use crate::out::Stdout;
 use crate::{logging, settings, table, words};
 
@@ -35,6 +37,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     let mut reports = levels::check(&settings);
     reports.push(LevelReport { subject: Subject::History, status: history(&settings.history) });
+    reports.push(LevelReport { subject: Subject::Holds, status: holds(&settings) });
     if args.json {
         Stdout::json(&reports)?;
     } else {
@@ -59,6 +62,23 @@ fn history(settings: &History) -> Status {
     }
 }
 
+/// The same of the journal: who is on record in it, and whether anybody looks after them.
+fn holds(settings: &Settings) -> Status {
+    let record = OnRecord::read(settings);
+    let path = settings.hold.journal.display();
+    let by = record.kept_by.as_ref().map(|by| format!(", kept by the {} (process {})", by.role, by.pid));
+    match (record.unknown.as_slice(), record.holds.len()) {
+        ([first, ..], _) => Status::Missing { reason: first.clone() },
+        ([], 0) => Status::Available { detail: format!("nobody is on record in {path}{}", by.unwrap_or_default()) },
+        ([], some) if by.is_some() => {
+            Status::Available { detail: format!("{some} on record in {path}{}", by.unwrap_or_default()) }
+        }
+        ([], some) => {
+            Status::Missing { reason: format!("{some} on record in {path}: {}", record.advice().unwrap_or_default()) }
+        }
+    }
+}
+
 fn text(reports: &[LevelReport]) -> String {
     let rows = |wanted: fn(&Subject) -> bool| {
         let wanted = reports.iter().filter(move |report| wanted(&report.subject));
@@ -67,7 +87,7 @@ fn text(reports: &[LevelReport]) -> String {
     };
     let levels = rows(|subject| matches!(subject, Subject::Level(_)));
     let sources = rows(|subject| matches!(subject, Subject::Source(_)));
-    let records = rows(|subject| matches!(subject, Subject::History));
+    let records = rows(|subject| matches!(subject, Subject::History | Subject::Holds));
     let part = |heading, rows: Vec<Vec<String>>| {
         table::render(Columns::new(&[heading, "STATUS", ""], &[false, false, false], rows))
     };
@@ -79,6 +99,7 @@ fn name(subject: Subject) -> &'static str {
     match subject {
         Subject::Source(source) => words::source(source),
         Subject::History => "history",
+        Subject::Holds => "holds",
         Subject::Level(Level::Observe) => "observe",
         Subject::Level(Level::Freeze) => "freeze",
         Subject::Level(Level::Lock) => "lock",

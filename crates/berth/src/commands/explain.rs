@@ -95,7 +95,9 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
         ("policy", words::hold::policy(told.policy, told.dry_run)),
         ("means", list(told.means.iter().map(|means: &Means| means.as_str().to_owned()).collect())),
     ];
-    facts.into_iter().chain(gang.filter(|_| !told.gang_with.is_empty())).collect()
+    let awaited = Some(("awaited by", told.awaited_by.join(", ")));
+    let facts = facts.into_iter().chain(awaited.filter(|_| !told.awaited_by.is_empty()));
+    facts.chain(gang.filter(|_| !told.gang_with.is_empty())).collect()
 }
 
 #[cfg(test)]

@@ -33,10 +33,10 @@ its GPU memory to the host.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub struct Args {
-    /// Whom
+    /// Whom, named as in `berth ps`
     #[arg(value_name = "NAME")]
     tenant: String,
-    /// By which means [default: what suits it: pause, freeze or lock]
+    /// By which means [default: freeze, or lock where it cannot be frozen]
     #[arg(long, value_name = "MEANS", value_parser = means())]
     by: Option<Means>,
     /// Why, for others to read

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use toml::Table;
 
-use crate::asking::{EXIT_CODES, ask};
+use crate::asking::ask;
 use crate::cli::Global;
 use crate::out::Stdout;
 use crate::{logging, settings, words};
@@ -20,6 +20,9 @@ Examples:
   berth policy show
   berth policy set fifo
   berth policy set fifo --dry-run
+
+Exit codes: 0 done; 1 failed, or there is no daemon; 2 wrong command line or settings;
+4 not allowed: neither root nor the user of the daemon, or the socket may not be opened.
 ";
 
 const SHOW_EXAMPLES: &str = "\
@@ -42,12 +45,13 @@ paper: newcomers are paused at first sight, as published.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
 the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
-it for good.
+it for good. A policy that holds is refused while the daemon's guard is not in place, which would
+undo its holds if it died.
 ";
 
 /// Show who decides about holds, or let another policy decide
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

@@ -9,6 +9,7 @@ use anyhow::Result;
 use berth_api::{ReleaseRequest, paths};
 use berth_model::control::Standing;
 use berth_model::{Settings, Span};
+use clap::ArgGroup;
 use serde::Serialize;
 
 use crate::asking::{AskError, EXIT_CODES, ask};
@@ -32,13 +33,13 @@ Only what berth holds is released: a container that someone else paused stays pa
 
 /// Let a tenant run that is held, or all of them
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"), group = ArgGroup::new("whom").required(true))]
 pub struct Args {
     /// Whom, named as in `berth ps`
-    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "NAME", group = "whom")]
     tenant: Option<String>,
     /// Everybody; also works without a daemon
-    #[arg(long)]
+    #[arg(long, group = "whom")]
     all: bool,
     /// Leave it to the policy again
     #[arg(long, conflicts_with = "all")]

@@ -16,7 +16,8 @@ Examples:
   berth top --interval 200ms
   berth --socket /tmp/b.sock top
 
-Keys: ? shows them. Without a daemon berth watches by itself while this runs.";
+Keys: ? shows them. Who waits is listed in order, with for whom and until when; Enter tells more of
+one. Without a daemon berth watches by itself while this runs, and shows who is held by its records.";
 
 /// Show the GPUs and who is on them, live
 #[derive(Debug, clap::Args)]

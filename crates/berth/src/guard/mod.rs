@@ -30,17 +30,17 @@ use berth_store::Found;
 use link::Plan;
 use supervise::Program;
 
-/// A guard of this daemon, in place before anybody is held. Without a policy it may be missing: then persons hold at
-/// their own risk, which is said.
-pub fn for_daemon(settings: &Settings) -> Result<Option<Guard>, GuardError> {
+/// A guard of this daemon, in place before anybody is held. Without a policy it may be missing: then nobody can be held until
+/// one could be started, and the daemon shows what it sees meanwhile.
+pub fn for_daemon(settings: &Settings) -> Result<Guard, GuardError> {
     // This very binary, also after it was replaced on disk.
     let program = Program { path: "/proc/self/exe".into(), args: vec!["guard".into()] };
-    match Guard::start(program, Plan::new(settings)) {
+    match Guard::start(program.clone(), Plan::new(settings)) {
         Err(error) if settings.hold.policy == PolicyName::Off => {
-            tracing::warn!(error = berth_engine::describe(&error), "no guard: a hold outlives a daemon that is killed");
-            Ok(None)
+            tracing::warn!(error = berth_engine::describe(&error), "no guard: nobody can be held until there is one");
+            Guard::keep_trying(program, Plan::new(settings))
         }
-        started => started.map(Some),
+        started => started,
     }
 }
 

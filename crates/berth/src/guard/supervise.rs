@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use berth_engine::Guarded;
 use berth_model::Settings;
 use berth_store::{Holder, Role};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -55,6 +56,7 @@ struct Shared {
     plan: Plan,
     state: Mutex<State>,
     is_over: AtomicBool,
+    guarded: Guarded,
 }
 
 #[derive(Debug, Default)]
@@ -70,14 +72,28 @@ struct State {
 impl Guard {
     /// Returns when the guard is in place: from then on holds may be made.
     pub fn start(program: Program, plan: Plan) -> Result<Guard, GuardError> {
-        let shared = Arc::new(Shared { program, plan, state: Mutex::default(), is_over: AtomicBool::new(false) });
+        let shared = Arc::new(Shared::new(program, plan));
         let child = shared.launch()?;
+        Guard::spawn(shared, Some(child))
+    }
+
+    /// Returns at once, and goes on trying to start one.
+    pub fn keep_trying(program: Program, plan: Plan) -> Result<Guard, GuardError> {
+        Guard::spawn(Arc::new(Shared::new(program, plan)), None)
+    }
+
+    fn spawn(shared: Arc<Shared>, child: Option<Child>) -> Result<Guard, GuardError> {
         let keeper = shared.clone();
         let thread = std::thread::Builder::new().name("berth-guard".into());
         let started = thread.spawn(move || keeper.keep(child));
         let failed = |source| GuardError::Start { program: shared.program.path.clone(), source };
         started.map_err(failed)?;
         Ok(Guard { shared })
+    }
+
+    /// Whether one is in place, from now on and at any time.
+    pub fn guarded(&self) -> Guarded {
+        self.shared.guarded.clone()
     }
 
     /// Hands a descriptor to the guard that is in place and to every later one, which keep it open beyond the daemon's end.
@@ -112,47 +128,71 @@ impl Drop for Guard {
 }
 
 impl Shared {
+    fn new(program: Program, plan: Plan) -> Self {
+        let (state, is_over, guarded) = (Mutex::default(), AtomicBool::new(false), Guarded::default());
+        Self { program, plan, state, is_over, guarded }
+    }
+
     fn launch(&self) -> Result<Child, GuardError> {
         let (link, theirs) = UnixStream::pair().map_err(|source| GuardError::Socket { source })?;
         let Program { path, args } = &self.program;
         let mut command = Command::new(path);
         command.args(args).current_dir("/").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
-        let child = command.spawn().map_err(|source| GuardError::Start { program: path.clone(), source })?;
+        let mut child = command.spawn().map_err(|source| GuardError::Start { program: path.clone(), source })?;
         // Else our own copy of its end would keep it from ever hanging up.
         drop(command);
+        if let Err(error) = self.instruct(link, child.id()) {
+            // What is no guard is not left about; it may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        self.guarded.set(true);
+        Ok(child)
+    }
+
+    /// Returns when it is in place.
+    fn instruct(&self, link: UnixStream, pid: u32) -> Result<(), GuardError> {
         send_plan(&link, &self.plan).map_err(|source| GuardError::Tell { source })?;
         let mut state = self.state();
         for descriptor in &state.descriptors {
             send_descriptor(&link, descriptor.as_fd()).map_err(|source| GuardError::Tell { source })?;
         }
         wait_ready(&link, READY_WITHIN).map_err(|source| GuardError::Ready { source })?;
-        state.link = Some(link);
-        state.pid = Some(child.id());
-        Ok(child)
+        (state.link, state.pid) = (Some(link), Some(pid));
+        Ok(())
     }
 
-    fn keep(&self, mut child: Child) {
-        loop {
+    fn keep(&self, mut guard: Option<Child>) {
+        while let Some(mut child) = guard.take().or_else(|| self.replace()) {
             let ended = child.wait();
+            self.guarded.set(false);
             let mut state = self.state();
             (state.link, state.pid) = (None, None);
             drop(state);
-            if self.is_over.load(Ordering::Acquire) {
-                return;
+            if !self.is_over.load(Ordering::Acquire) {
+                tracing::warn!(?ended, "the guard has ended; starting another");
             }
-            tracing::warn!(?ended, "the guard has ended; starting another");
-            child = self.replace();
         }
     }
 
-    fn replace(&self) -> Child {
-        loop {
+    /// `None`: the daemon ends.
+    fn replace(&self) -> Option<Child> {
+        let mut told = None;
+        while !self.is_over.load(Ordering::Acquire) {
             match self.launch() {
-                Ok(child) => return child,
-                Err(error) => tracing::error!(%error, cause = ?std::error::Error::source(&error), "no guard"),
+                Ok(child) => return Some(child),
+                Err(error) => {
+                    let error = berth_engine::describe(&error);
+                    if told.as_ref() != Some(&error) {
+                        tracing::error!(error, "no guard; trying on");
+                    }
+                    told = Some(error);
+                }
             }
             std::thread::sleep(PAUSE);
         }
+        None
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

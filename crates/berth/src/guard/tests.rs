@@ -2,6 +2,7 @@
 
 mod killed;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -180,6 +181,27 @@ fn of_processes_that_ended_only_the_record_is_removed() {
     let hands = Arc::new(Fake::default());
     let undone = Undo::new(found, Some(&journal), hands.clone(), Path::new(PROC), None).run(None);
     assert!(hands.performed.lock().unwrap().is_empty() && undone.left.is_empty() && journal.is_empty());
+}
+
+#[test]
+fn a_guard_that_could_not_be_started_is_tried_again_until_it_can() {
+    let place = Place::new();
+    let path = place.0.path().join("guard");
+    let plan = || Plan::new(&Settings::default());
+    let program = Program { path: path.clone(), args: Vec::new() };
+    assert!(matches!(Guard::start(program.clone(), plan()), Err(GuardError::Start { .. })));
+    let guard = Guard::keep_trying(program, plan()).unwrap();
+    assert!(!guard.guarded().is_so() && guard.pid().is_none());
+    // One that is in place as soon as it has been told, and waits.
+    let script = "#!/bin/sh\nread plan\nprintf r >&0\nread rest\n";
+    std::fs::write(place.0.path().join("new"), script).unwrap();
+    std::fs::set_permissions(place.0.path().join("new"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(place.0.path().join("new"), &path).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !guard.guarded().is_so() {
+        assert!(std::time::Instant::now() < deadline, "it is not started");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -32,9 +32,20 @@ fn free(told: &Explanation, now: Timestamp) -> String {
         return format!("free: holding it has failed, so policies leave it alone for {} more", seconds(left));
     }
     match told.computing_there.as_slice() {
+        _ if !told.awaited_by.is_empty() => format!("free: it is its turn; {}", awaited(told)),
         _ if told.means.is_empty() => "free: there is nothing by which it could be held here".to_owned(),
         [] => "free: nobody else computes where it is".to_owned(),
         others => format!("free, beside {}", quoted(others)),
+    }
+}
+
+/// `2 wait for it`.
+fn awaited(told: &Explanation) -> String {
+    let would = if told.dry_run { "would " } else { "" };
+    match told.awaited_by.as_slice() {
+        [only] if told.dry_run => format!("`{only}` {would}wait for it"),
+        [only] => format!("`{only}` waits for it"),
+        all => format!("{} {would}wait for it", all.len()),
     }
 }
 
@@ -253,6 +264,16 @@ mod tests {
         let expected =
             "waiting 14 s at its first launch: `train-7` computes on GPU 0; 2nd of 3, expected in about 20 s";
         assert_eq!(sentence(&told, at(0)), expected);
+    }
+
+    #[test]
+    fn who_has_the_turn_is_told_who_waits_for_it() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let told = |waiting: &[&str]| Explanation { awaited_by: names(waiting), ..explained(None) };
+        assert_eq!(sentence(&told(&["b"]), at(0)), "free: it is its turn; `b` waits for it");
+        assert_eq!(sentence(&told(&["b", "c"]), at(0)), "free: it is its turn; 2 wait for it");
+        let dry = Explanation { dry_run: true, ..told(&["b", "c"]) };
+        assert_eq!(sentence(&dry, at(0)), "free: it is its turn; 2 would wait for it");
     }
 
     #[test]

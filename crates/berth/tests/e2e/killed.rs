@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::held::{can_gate, is_at, is_frozen, is_stopped};
 use crate::support::{Daemon, Host, Tenant, until, until_within};
@@ -83,4 +83,25 @@ fn what_a_person_held_is_free_too_without_any_policy() {
     assert!(is_held(&tenant));
     daemon.kill();
     until_within(FREE_WITHIN, "it is free", || (!is_held(&tenant)).then_some(()));
+}
+
+#[test]
+fn a_guard_that_is_killed_while_somebody_is_held_is_replaced_and_the_next_one_undoes_the_hold() {
+    let host = Host::start();
+    let mut daemon = managed(&host);
+    let tenant = host.holder("guarded", &[]);
+    daemon.sees(&tenant.key());
+    daemon.berth(&["hold", tenant.cgroup.path()]).ok();
+    for _ in 0..3 {
+        let guard = until("a guard in place", || daemon.guard());
+        kill_process(Pid::from_raw(guard.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        until("another guard in place", || daemon.guard().filter(|pid| *pid != guard));
+        assert!(is_held(&tenant), "the daemon lives: nobody is let go");
+    }
+    // It holds on with the new one.
+    let other = host.holder("later", &[]);
+    daemon.sees(&other.key());
+    until("a hold under the new guard", || (daemon.berth(&["hold", other.cgroup.path()]).code == 0).then_some(()));
+    daemon.kill();
+    until_within(FREE_WITHIN, "both are free", || (!is_held(&tenant) && !is_held(&other)).then_some(()));
 }

@@ -51,7 +51,7 @@ fn a_policy_is_told_what_the_same_program_did_before() {
     host.look(&[1, 2]);
     host.settle();
     let (past, needs) = host.past(1);
-    let Past { active_seconds, peak_memory, duty } = past.unwrap();
+    let Past { active_seconds, peak_memory, duty, .. } = past.unwrap();
     assert_eq!((active_seconds, peak_memory, needs), (2.0, Some(Bytes(1 << 30)), Some(Bytes(1 << 30))));
     assert!((duty - 2.0 / 3.0).abs() < 1e-9, "{duty}");
     assert_eq!(host.past(2), (None, None), "another user's figures are another's");

@@ -208,3 +208,57 @@ fn who_waits_is_told_who_computes_now_and_not_who_did_when_it_was_stopped() {
     host.settle();
     assert_eq!(reason(&mut host), "`/t2` computes on GPU 0", "it was thawed");
 }
+
+#[test]
+fn without_a_guard_nobody_is_held_anew_by_anyone_and_releases_go_on() {
+    let mut host = Host::with_two(PolicyName::Off);
+    host.stands(root(), hold("t1"));
+    host.steps();
+    host.guarded.set(false);
+    let refused = host.asks(root(), hold("t2")).unwrap_err();
+    assert!(refused.code() == "no_holds" && refused.to_string().contains("guard"), "{refused}");
+    let set = |policy, dry_run| What::SetPolicy { policy, dry_run: Some(dry_run) };
+    for policy in [PolicyName::Fifo, PolicyName::Paper] {
+        assert_eq!(host.asks(root(), set(policy, false)).unwrap_err().code(), "no_holds");
+        host.asks(root(), set(policy, true)).unwrap();
+    }
+    assert_eq!(host.asks(root(), What::SetPolicy { policy: PolicyName::Paper, dry_run: None }).map(|_| ()), Ok(()));
+    host.asks(root(), set(PolicyName::Off, false)).unwrap();
+    assert_eq!(host.steps(), [], "who is held stays held");
+    host.stands(root(), release("t1"));
+    assert_eq!(host.steps(), [(tenant(1), Step::Thaw(Freezer::Cgroup))]);
+    host.guarded.set(true);
+    host.stands(root(), hold("t2"));
+}
+
+#[test]
+fn a_policy_whose_guard_is_gone_holds_no_newcomer_and_goes_on_with_whom_it_holds() {
+    let mut host = Host::new();
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.arrives(2);
+    host.look(&[1, 2]);
+    host.settle();
+    assert_eq!(host.steps(), [(tenant(2), Step::Gate(key(2)))]);
+
+    host.guarded.set(false);
+    host.arrives(3);
+    host.look(&[1, 2, 3]);
+    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
+    for _ in 0..20 {
+        host.now += 600 * MS;
+        host.settle();
+    }
+    let steps = host.steps();
+    assert!(!steps.contains(&(tenant(3), Step::Gate(key(3)))), "{steps:?}");
+    let hidden = [Step::Freeze(Freezer::Cgroup), Step::Continue(key(2))];
+    assert!(hidden.iter().all(|step| steps.contains(&(tenant(2), *step))), "{steps:?}");
+    let failed = |change: &&Change| matches!(change, Change::HoldFailed { message, .. } if message.contains("guard"));
+    assert!(host.changes.iter().any(|change| failed(&change)), "{:?}", host.changes);
+    assert!(
+        host.changes
+            .iter()
+            .filter(failed)
+            .all(|change| matches!(change, Change::HoldFailed { name, .. } if name == "/t3"))
+    );
+}

@@ -7,8 +7,11 @@ use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::gpus;
 use super::palette::Palette;
-use crate::columns::{cut, width};
+use crate::columns::{fold, width};
 use crate::tui::screen::Popup;
+
+/// A reason that names many others is long; more than this hides the rest.
+const MOST_LINES: usize = 3;
 
 pub fn draw(frame: &mut Frame, screen: Rect, popup: &Popup, palette: &Palette) {
     let area = place(screen, popup);
@@ -27,24 +30,33 @@ pub fn draw(frame: &mut Frame, screen: Rect, popup: &Popup, palette: &Palette) {
 }
 
 fn lines<'a>(popup: &'a Popup, room: u16, palette: &Palette) -> Vec<Line<'a>> {
-    let key_width = popup.lines.iter().map(|(key, _)| width(key)).max().unwrap_or(0);
-    let room = usize::from(room).saturating_sub(key_width + 3);
-    let line = |(key, value): &'a (String, String)| {
+    let key_width = key_width(popup);
+    let line = |(key, value): (&'a str, String)| {
         let gap = " ".repeat(key_width - width(key) + 2);
-        Line::from(vec![
-            Span::raw(" "),
-            Span::styled(key, palette.heading),
-            Span::raw(gap),
-            Span::raw(cut(value, room)),
-        ])
+        Line::from(vec![Span::raw(" "), Span::styled(key, palette.heading), Span::raw(gap), Span::raw(value)])
     };
-    popup.lines.iter().map(line).collect()
+    rows(popup, room).into_iter().map(line).collect()
+}
+
+/// Its lines, those that are too long folded: below the first there is no key.
+fn rows(popup: &Popup, room: u16) -> Vec<(&str, String)> {
+    let room = usize::from(room).saturating_sub(key_width(popup) + 3);
+    let rows = popup.lines.iter().flat_map(|(key, value)| {
+        let keys = std::iter::once(key.as_str()).chain(std::iter::repeat(""));
+        keys.zip(fold(value, room, MOST_LINES))
+    });
+    rows.collect()
+}
+
+fn key_width(popup: &Popup) -> usize {
+    popup.lines.iter().map(|(key, _)| width(key)).max().unwrap_or(0)
 }
 
 /// In the middle, as large as it needs to be and there is room for.
 fn place(screen: Rect, popup: &Popup) -> Rect {
-    let height = u16::try_from(popup.lines.len() + popup.gauges.len() + 2).unwrap_or(u16::MAX).min(screen.height);
     let wanted = if popup.gauges.is_empty() { 62 } else { 100 };
     let width = wanted.min(screen.width.saturating_sub(2));
+    let lines = rows(popup, width.saturating_sub(2)).len();
+    let height = u16::try_from(lines + popup.gauges.len() + 2).unwrap_or(u16::MAX).min(screen.height);
     Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height }
 }
