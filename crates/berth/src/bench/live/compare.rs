@@ -235,6 +235,9 @@ mod tests {
             let all = [compared("fifo", 10.0), compared("paper", live)];
             verdict([(cell, &all[..])].into_iter()).unwrap()
         };
+        let text = to_text(&[compared("one-by-one", 1_000.0)]);
+        assert!(text.contains("NOT WITHIN") && text.contains("? (0.000)"), "{text}");
+        assert!(text.lines().all(|line| crate::columns::width(line) <= 100), "{text}");
         assert_eq!(told(10.5), "live is within 10 % of virtual time in all 2 comparisons");
         assert!(told(8.0).ends_with("NOT WITHIN 10 % of virtual time in 1 of 2 comparisons: 5 × 8192², paper"));
         assert_eq!(verdict(std::iter::empty()), None);
