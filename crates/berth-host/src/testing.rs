@@ -1,8 +1,11 @@
 //! What the tests of several mechanisms share.
 
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use berth_model::Mono;
+use berth_sim::server::{Libraries, find_libraries};
 
 use crate::clock;
 
@@ -33,4 +36,20 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(clock::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
+pub fn libraries() -> Libraries {
+    static BUILT: OnceLock<Libraries> = OnceLock::new();
+    let build = || {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", "berth-sim-cuda", "-p", "berth-sim-nvml"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        find_libraries().unwrap()
+    };
+    BUILT.get_or_init(build).clone()
 }

@@ -216,28 +216,7 @@ mod tests {
     }
 
     fn row() -> TaskRow {
-        TaskRow {
-            tenant: crate::TenantKey::User { uid: 0 },
-            container_id: None,
-            container_name: "root".into(),
-            owner: None,
-            image: None,
-            container_started_at: None,
-            command: "python".into(),
-            pids: vec![1, 2],
-            process_kinds: vec![],
-            gpu_uuid: None,
-            gpu_index: None,
-            gpu_memory_bytes: None,
-            gpu_core_pct: None,
-            state: TaskState::Loaded,
-            task_id: None,
-            task_started_at: None,
-            task_seconds: None,
-            task_start_evidence: None,
-            hold: None,
-            held_seconds: None,
-        }
+        crate::testing::row(crate::TenantKey::User { uid: 0 }, "root")
     }
 
     #[test]

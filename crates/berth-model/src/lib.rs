@@ -16,6 +16,8 @@ pub mod quantity;
 pub mod settings;
 pub mod snapshot;
 pub mod stat;
+#[cfg(test)]
+mod testing;
 pub mod time;
 
 pub use event::{

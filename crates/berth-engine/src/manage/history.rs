@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, VecDeque};
 use berth_model::TenantKey;
 use berth_model::control::{PastHold, PastRelease, PastWhat};
 use berth_model::history::{Happening, Record};
-use berth_model::hold::Means;
 use berth_model::snapshot::HoldCounters;
 use jiff::Timestamp;
 
@@ -33,7 +32,7 @@ impl History {
     /// Something that was done, or failed, now.
     pub fn note(&mut self, record: &Record) {
         match &record.what {
-            Happening::Held { means, .. } => self.count(*means),
+            Happening::Held { means, .. } => self.counters.add(*means),
             Happening::HoldFailed { .. } => self.counters.failed += 1,
             Happening::Released { .. } | Happening::Task(_) => {}
         }
@@ -79,16 +78,6 @@ impl History {
         self.tenants.get(tenant).into_iter().flat_map(|holds| &holds.last).rev().cloned().collect()
     }
 
-    fn count(&mut self, means: Means) {
-        let counter = match means {
-            Means::Freeze => &mut self.counters.freeze,
-            Means::Lock => &mut self.counters.lock,
-            Means::Gate => &mut self.counters.gate,
-            Means::Park => &mut self.counters.park,
-        };
-        *counter += 1;
-    }
-
     /// A tenant that was held one way and is now held another has not been released in between.
     fn end(&mut self, tenant: &TenantKey, release: &PastRelease) {
         for past in self.tenants.get_mut(tenant).into_iter().flat_map(|holds| &mut holds.last) {
@@ -115,6 +104,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::hold::Means;
+
     use super::*;
 
     fn tenant(number: u32) -> TenantKey {

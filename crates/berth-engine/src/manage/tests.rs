@@ -219,6 +219,21 @@ impl Host {
         self.tell(Event::Sample(Sample { at: Mono(self.now), gpus, ..Sample::default() }));
     }
 
+    /// The first computes; the second is gated.
+    fn second_comes(&mut self) {
+        self.arrives(1);
+        self.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(self.now) });
+        self.arrives(2);
+        self.look(&[1, 2]);
+        self.settle();
+    }
+
+    /// It has come to its launch.
+    fn stops(&mut self, pid: u32) {
+        self.tell(Event::Halted { process: key(pid), call: HaltedCall::Launch, at: Mono(self.now) });
+        self.settle();
+    }
+
     fn steps(&self) -> Vec<(TenantKey, Step)> {
         std::mem::take(&mut self.hands.steps.lock().unwrap())
     }
@@ -248,8 +263,7 @@ fn a_newcomer_waits_at_its_launch_until_the_one_that_computes_is_done() {
     assert_eq!(host.steps(), [(tenant(2), Step::Gate(key(2)))]);
 
     host.now += 100 * MS;
-    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    host.stops(2);
     assert_eq!(host.steps(), [(tenant(2), Step::Freeze(Freezer::Cgroup)), (tenant(2), Step::Continue(key(2)))]);
     assert!(host.manager.holds_any() && !host.manager.journal.is_empty());
 
@@ -288,13 +302,8 @@ fn of_six_that_come_at_once_the_last_waits_before_its_context_until_one_is_ready
 #[test]
 fn everybody_is_free_and_off_the_record_after_a_stop() {
     let mut host = Host::new();
-    host.arrives(1);
-    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
-    host.arrives(2);
-    host.look(&[1, 2]);
-    host.settle();
-    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    host.second_comes();
+    host.stops(2);
     assert!(host.manager.holds_any());
     host.manager.release_all(Mono(host.now));
     while host.manager.holds_any() {
@@ -312,8 +321,7 @@ fn everybody_is_free_and_off_the_record_after_a_stop() {
 #[test]
 fn a_process_nobody_knows_is_continued() {
     let mut host = Host::new();
-    host.tell(Event::Halted { process: key(9), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    host.stops(9);
     let steps: Vec<Step> = host.steps().into_iter().map(|(_, step)| step).collect();
     assert_eq!(steps, [Step::Continue(key(9))]);
     assert!(!host.manager.holds_any());

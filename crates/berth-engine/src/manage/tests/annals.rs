@@ -60,13 +60,8 @@ fn a_policy_is_told_what_the_same_program_did_before() {
 #[test]
 fn the_time_it_was_held_is_no_time_it_could_have_computed() {
     let mut host = Host::new();
-    host.arrives(1);
-    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
-    host.arrives(2);
-    host.look(&[1, 2]);
-    host.settle();
-    host.tell(Event::Halted { process: key(2), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    host.second_comes();
+    host.stops(2);
     host.now += 5_000 * MS;
     host.tell(Event::Drained { process: key(1), at: Mono(host.now) });
     host.settle();

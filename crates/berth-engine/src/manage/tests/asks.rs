@@ -39,6 +39,16 @@ impl Host {
         host
     }
 
+    /// Two that compute, and one whom the policy holds.
+    fn with_third_waiting() -> Self {
+        let mut host = Host::with_two(PolicyName::Fifo);
+        host.arrives(3);
+        host.look(&[1, 2, 3]);
+        host.settle();
+        host.stops(3);
+        host
+    }
+
     pub(super) fn asks(&mut self, caller: Caller, what: What) -> Result<Answer, Refusal> {
         let (tx, rx) = channel();
         self.manager.ask(Ask { caller, what }, Box::new(move |answer| tx.send(answer).unwrap()));
@@ -98,12 +108,7 @@ fn what_root_has_decided_its_owner_does_not_undo() {
 
 #[test]
 fn only_admins_switch_the_policy_and_off_releases_what_it_held() {
-    let mut host = Host::with_two(PolicyName::Fifo);
-    host.arrives(3);
-    host.look(&[1, 2, 3]);
-    host.settle();
-    host.tell(Event::Halted { process: key(3), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    let mut host = Host::with_third_waiting();
     host.stands(user(2), hold("t2"));
     assert!(host.manager.keeper.note(&tenant(3)).is_some(), "the policy holds the third");
 
@@ -129,12 +134,7 @@ fn releasing_all_releases_what_one_may_and_nothing_else() {
 
 #[test]
 fn what_the_policy_has_decided_is_left_as_it_is_when_it_is_left_to_the_policy() {
-    let mut host = Host::with_two(PolicyName::Fifo);
-    host.arrives(3);
-    host.look(&[1, 2, 3]);
-    host.settle();
-    host.tell(Event::Halted { process: key(3), call: HaltedCall::Launch, at: Mono(host.now) });
-    host.settle();
+    let mut host = Host::with_third_waiting();
     host.steps();
     let back = host.stands(root(), What::HandBack { tenant: "t3".into() });
     assert_eq!((back.hold.map(|row| row.stage), host.steps()), (Some(HoldStage::Held), vec![]));
@@ -234,11 +234,7 @@ fn without_a_guard_nobody_is_held_anew_by_anyone_and_releases_go_on() {
 #[test]
 fn a_policy_whose_guard_is_gone_holds_no_newcomer_and_goes_on_with_whom_it_holds() {
     let mut host = Host::new();
-    host.arrives(1);
-    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
-    host.arrives(2);
-    host.look(&[1, 2]);
-    host.settle();
+    host.second_comes();
     assert_eq!(host.steps(), [(tenant(2), Step::Gate(key(2)))]);
 
     host.guarded.set(false);

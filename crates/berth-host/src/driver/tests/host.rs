@@ -5,36 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use berth_load::{Edge, Event, FOREVER, Line, Mode, Moment, Options as Load};
 use berth_model::{Bytes, ProcKey};
 use berth_sim::Profile;
-use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries};
+use berth_sim::server::{ServeOptions, Server};
 use tempfile::TempDir;
 
 use super::{LONG, key};
 use crate::driver::{Driver, DriverError, Options, ParkOptions, Parking};
 use crate::nvml::{GpuLook, GpuProbe, NvmlProbe, RawReading};
-use crate::testing::eventually;
-
-/// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
-fn libraries() -> Libraries {
-    static BUILT: OnceLock<Libraries> = OnceLock::new();
-    let build = || {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "berth-sim-cuda", "-p", "berth-sim-nvml"]);
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-        find_libraries().unwrap()
-    };
-    BUILT.get_or_init(build).clone()
-}
+use crate::testing::{eventually, libraries};
 
 /// One GPU of 400 MiB, so slow that a small product takes it a second; it moves memory quickly.
 pub struct SimHost {

@@ -1,37 +1,21 @@
 //! The real probe on the simulated driver: the contract, and each way its library can fail.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use berth_model::{Bytes, GpuIndex, ProcessKind};
 use berth_sim::fault::nvml as codes;
-use berth_sim::server::{Libraries, ServeOptions, Server, find_libraries, inject};
+use berth_sim::server::{ServeOptions, Server, inject};
 use berth_sim::{Fault, NvmlArea, Profile, Sharing};
 use tempfile::TempDir;
 
 use super::tenant::tenant;
 use super::{FIRST, Host, SECOND, contract, listed, reading};
 use crate::nvml::{GpuProbe, Listings, NvmlError, NvmlProbe, RawReading};
-use crate::testing::eventually;
-
-/// Cargo builds a shared library only when its package is asked for, so ask: quick when nothing changed.
-fn libraries() -> Libraries {
-    static BUILT: OnceLock<Libraries> = OnceLock::new();
-    let build = || {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "berth-sim-cuda", "-p", "berth-sim-nvml"]);
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success());
-        find_libraries().unwrap()
-    };
-    BUILT.get_or_init(build).clone()
-}
+use crate::testing::{eventually, libraries};
 
 /// Two simulated GPUs in a directory of their own.
 struct SimHost {
