@@ -165,7 +165,7 @@ fn ways_to_share_are_measured_in_turn_and_what_is_missing_is_told() {
 
 #[test]
 fn a_live_cell_is_set_beside_virtual_time() {
-    let args = ["bench", "live", "--ground", "cgroup", "--cell", "5x8192", "--rounds", "1", "--compare", "--json"];
+    let args = ["bench", "live", "--ground", "cgroup", "--cell", "3x8192", "--rounds", "1", "--compare", "--json"];
     let report = measured(LIVE, &args);
     let compared = report["cells"][0]["compared"].as_array().unwrap();
     let ways: Vec<&str> = compared.iter().map(|compared| compared["way"].as_str().unwrap()).collect();
@@ -174,9 +174,9 @@ fn a_live_cell_is_set_beside_virtual_time() {
         let [live, predicted, ratio] = ["live_s", "predicted_s", "ratio"].map(|value| of[value].as_f64().unwrap());
         assert!((live / predicted - ratio).abs() < 1e-9, "{compared}");
         assert_eq!(of["is_within"], (ratio - 1.0).abs() <= 0.1, "{compared}");
-        // A machine that is busy with other tests may be slower, never faster: kernels take what the profile says, and
-        // who is frozen gets no further.
-        assert!(ratio > 0.9, "{compared}");
+        // A machine that is busy with other tests makes those slower who have the GPU to themselves, never faster. Of many
+        // that come at once the first may gain by the others' coming late.
+        assert!(ratio > 0.95 || compared["way"] != "one-by-one", "{compared}");
     }
 }
 
