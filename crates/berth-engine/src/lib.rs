@@ -230,13 +230,17 @@ impl Loop {
     /// Lets the policy decide upon what is known now, and shows what came of it.
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
         self.tasks_ended(snapshot, changes);
-        let Ok(manager) = &mut self.manager else { return };
+        let manager = match &mut self.manager {
+            Ok(manager) => manager,
+            Err(unmanaged) => return unmanaged.annals.keep_open(snapshot, now),
+        };
         let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
         self.turn_at = outcome.again_at;
         changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
         changes.extend(outcome.gone);
         changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
         manager.show(snapshot, now);
+        manager.keep_open(snapshot, now);
     }
 
     /// Tasks that ended are remembered, also where nobody can be held.

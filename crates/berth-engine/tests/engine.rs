@@ -171,7 +171,9 @@ fn asked(control: &Control, what: What) -> Option<Result<Answer, Refusal>> {
 #[test]
 fn a_daemon_answers_while_no_policy_decides_and_nobody_does_after_its_end() {
     let dir = tempfile::tempdir().unwrap();
-    let (engine, published_rx) = start(&settings(&dir), Publish::WithTable(Guarded::default()));
+    let guarded = Guarded::default();
+    guarded.set(true);
+    let (engine, published_rx) = start(&settings(&dir), Publish::WithTable(guarded));
     let control = engine.control();
     let nobody = asked(&control, What::Explain { tenant: "x".into() });
     assert!(matches!(nobody, Some(Err(Refusal::NoSuchTenant { .. }))), "{nobody:?}");

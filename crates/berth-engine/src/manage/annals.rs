@@ -1,11 +1,14 @@
 //! What is remembered beyond a task and a daemon: holds, tasks, and what workloads did before; told from memory, written down
 //! as it happens.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use berth_model::control::PastHold;
 use berth_model::history::{Before, Happening, Record, Spent, TaskStory, Workload};
 use berth_model::hold::HoldChange;
 use berth_model::snapshot::{EndedTask, HoldCounters};
-use berth_model::{Anchor, Settings, Snapshot, TaskRow, TenantKey};
+use berth_model::{Anchor, Mono, Settings, Snapshot, TaskId, TaskRow, TenantKey};
 use berth_store::history::{self, Writer};
 
 use super::history::History;
@@ -15,6 +18,8 @@ use crate::describe;
 
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
+/// How old what is on record of a task under way may be: after a kill nobody knows more.
+const OPEN_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Annals {
@@ -22,6 +27,8 @@ pub(crate) struct Annals {
     pasts: Pasts,
     /// `None`: nothing is written down.
     writer: Option<Writer>,
+    /// Which tasks are on record as under way, and since when.
+    open: (Vec<TaskId>, Mono),
 }
 
 /// Without a manager: tasks are remembered all the same.
@@ -46,6 +53,8 @@ pub(crate) fn open(settings: &Settings, now: &Anchor) -> (Annals, Option<history
     match history::History::open(&settings.history.dir, most, &settings.processes.proc_root, recall) {
         Ok(history) => {
             annals.writer = Some(history.writer());
+            // Of whose end nobody has written: lost sight of when the daemon before was last heard of.
+            history.left_open.iter().for_each(|record| annals.write(record.clone()));
             for record in annals.holds.unfinished(now.wall) {
                 annals.holds.recall(&record);
                 annals.write(record);
@@ -72,17 +81,22 @@ impl Annals {
         self.write(record);
     }
 
+    /// Keeps on record what is under way, for the next daemon if this one cannot tell its end.
+    pub fn keep_open(&mut self, snapshot: &Snapshot, now: &Anchor) {
+        let Some(writer) = &self.writer else { return };
+        let tasks: Vec<TaskId> = snapshot.tasks.iter().filter_map(|row| row.task_id).collect();
+        let is_old = !tasks.is_empty() && now.mono.since(self.open.1) >= OPEN_AGAIN;
+        if is_old || tasks != self.open.0 {
+            writer.keep_open(under_way(snapshot, now));
+            self.open = (tasks, now.mono);
+        }
+    }
+
     /// Tasks that go on when the daemon stops.
     pub fn leave(&self, snapshot: &Snapshot, now: &Anchor) {
-        let mut left: Vec<&TenantKey> = Vec::new();
-        for row in &snapshot.tasks {
-            if !left.contains(&&row.tenant)
-                && let Some(story) = story_so_far(row, snapshot)
-            {
-                left.push(&row.tenant);
-                let (tenant, name) = (row.tenant.clone(), row.container_name.clone());
-                self.write(Record { at: now.wall, tenant, name, what: Happening::Task(story) });
-            }
+        under_way(snapshot, now).into_iter().for_each(|record| self.write(record));
+        if let Some(writer) = &self.writer {
+            writer.keep_open(Vec::new());
         }
     }
 
@@ -119,6 +133,21 @@ pub(super) fn hold_record(change: &HoldChange, name_of: impl Fn(&TenantKey) -> S
         HoldChange::HoldFailed { tenant, message, at, .. } => (tenant, at, Happening::HoldFailed { message }),
     };
     Record { at: now.wall_at(at), name: name_of(&tenant), tenant, what }
+}
+
+/// Every task once, as it stands now.
+fn under_way(snapshot: &Snapshot, now: &Anchor) -> Vec<Record> {
+    let mut told: BTreeSet<&TenantKey> = BTreeSet::new();
+    let mut records = Vec::new();
+    for row in &snapshot.tasks {
+        if let Some(story) = story_so_far(row, snapshot)
+            && told.insert(&row.tenant)
+        {
+            let (tenant, name) = (row.tenant.clone(), row.container_name.clone());
+            records.push(Record { at: now.wall, tenant, name, what: Happening::Task(story) });
+        }
+    }
+    records
 }
 
 /// `None` for one who has no task yet.

@@ -238,6 +238,11 @@ impl Manager {
         }
     }
 
+    /// For the next daemon, if this one is killed.
+    pub fn keep_open(&mut self, snapshot: &Snapshot, now: &Anchor) {
+        self.annals.keep_open(snapshot, now);
+    }
+
     /// The daemon stops while these go on.
     pub fn leave(&self, snapshot: &mut Snapshot, now: &Anchor) {
         self.show(snapshot, now);

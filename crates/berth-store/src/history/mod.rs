@@ -10,6 +10,7 @@
 mod append;
 mod check;
 mod line;
+mod open_tasks;
 mod read;
 mod segments;
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use berth_model::history::{Happening, Query, Record, Told};
+use berth_model::history::{Happening, Query, Record, Spent, TaskStory, Told, Workload};
+use berth_model::snapshot::TaskEnd;
+use berth_model::{Evidence, TaskId};
 use proptest::prelude::*;
 use rustix::process::geteuid;
 
@@ -292,4 +294,57 @@ proptest! {
         let mut written = five().into_iter();
         prop_assert!(told.iter().all(|record| written.any(|one| one == *record)), "{:?}", told);
     }
+}
+
+/// Under way for some seconds.
+fn task(number: u64, end: Option<TaskEnd>) -> Record {
+    let story = TaskStory {
+        task_id: TaskId(number),
+        workload: Workload { owner: None, image: None, command: "python".into() },
+        gpus: vec![],
+        started_at: at(0),
+        start_evidence: Evidence::Probe,
+        seconds: 2.5,
+        spent: Spent::default(),
+        peak_memory_bytes: None,
+        end,
+    };
+    record(3, "a", Happening::Task(story))
+}
+
+#[test]
+fn tasks_under_way_outlive_a_daemon_that_could_not_tell_of_their_end_and_no_others() {
+    let (_parent, dir) = home();
+    let (history, _) = open(&dir).unwrap();
+    assert_eq!(history.left_open, []);
+    history.writer().keep_open(vec![task(1, None), task(2, None), task(3, None)]);
+    history.writer().keep_open(vec![task(2, None), task(3, None)]);
+    // Killed before it could say that this one is no longer under way.
+    history.writer().write(task(3, Some(TaskEnd::Exited)));
+    drop(history);
+    let (history, found) = open(&dir).unwrap();
+    assert_eq!((history.left_open.as_slice(), found.len()), (&[task(2, None)][..], 1));
+    history.writer().keep_open(vec![]);
+    drop(history);
+    assert_eq!(open(&dir).unwrap().0.left_open, []);
+}
+
+#[test]
+fn of_tasks_under_way_a_damaged_line_costs_only_itself_and_a_file_in_the_way_nothing_else() {
+    let (_parent, dir) = home();
+    let (history, _) = open(&dir).unwrap();
+    history.writer().keep_open(vec![task(1, None), task(2, None)]);
+    drop(history);
+    let file = dir.join("open.v1.jsonl");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    assert_eq!(open(&dir).unwrap().0.left_open, [task(2, None)]);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let (history, _) = open(&dir).unwrap();
+    history.writer().keep_open(vec![task(1, None)]);
+    history.writer().write(task(1, Some(TaskEnd::Left)));
+    drop(history);
+    assert_eq!(all(&dir).records.len(), 1);
 }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use berth_model::history::Record;
 
 use super::append::Appender;
-use super::{HistoryError, line, read};
+use super::{HistoryError, line, open_tasks, read};
+use crate::place::Place;
 
 /// Records that wait to be written; a task or a hold is one.
 const QUEUE: usize = 4_096;
@@ -30,32 +31,50 @@ const REPLAYED: u64 = 8 << 20;
 pub struct History {
     writer: Option<Writer>,
     thread: Option<JoinHandle<()>>,
+    /// Tasks that were under way when the daemon before this one was last heard of, and of whose end nothing is written.
+    pub left_open: Vec<Record>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Record(Record),
+    /// All tasks that are under way now.
+    Open(Vec<Record>),
 }
 
 /// Hands records to the history. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    record_tx: SyncSender<Record>,
+    message_tx: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
 impl History {
     /// Takes the history in `dir`, which keeps at most `most` bytes, and gives the last records to `each` in the order they
     /// were written. Blocks for the reading of them.
-    pub fn open(dir: &Path, most: u64, proc_root: &Path, each: impl FnMut(Record)) -> Result<History, HistoryError> {
+    pub fn open(
+        dir: &Path,
+        most: u64,
+        proc_root: &Path,
+        mut each: impl FnMut(Record),
+    ) -> Result<History, HistoryError> {
         let appender = Appender::open(dir, most, proc_root)?;
-        let damaged = read::replay(appender.place(), REPLAYED, each)?;
+        let mut left_open = left_open(appender.place());
+        let damaged = read::replay(appender.place(), REPLAYED, |record| {
+            left_open.retain(|open| !open_tasks::is_same(open, &record));
+            each(record);
+        })?;
         if damaged > 0 {
             tracing::warn!(damaged, dir = %dir.display(), "lines of the history cannot be read and are left out");
         }
-        let (record_tx, record_rx) = mpsc::sync_channel(QUEUE);
-        let writer = Writer { record_tx, dropped: Arc::default() };
+        let (message_tx, message_rx) = mpsc::sync_channel(QUEUE);
+        let writer = Writer { message_tx, dropped: Arc::default() };
         let mut scribe = Scribe { appender, dropped: writer.dropped.clone(), lost: 0, dirty_since: None };
         let thread = std::thread::Builder::new()
             .name("berth-history".into())
-            .spawn(move || scribe.run(&record_rx))
+            .spawn(move || scribe.run(&message_rx))
             .map_err(|source| HistoryError::Thread { source })?;
-        Ok(History { writer: Some(writer), thread: Some(thread) })
+        Ok(History { writer: Some(writer), thread: Some(thread), left_open })
     }
 
     pub fn writer(&self) -> Writer {
@@ -76,13 +95,26 @@ impl Drop for History {
 impl Writer {
     /// Never blocks. A record that finds no room is dropped, and the thread tells of it.
     pub fn write(&self, record: Record) {
-        match self.record_tx.try_send(record) {
+        match self.message_tx.try_send(Message::Record(record)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
+
+    /// Tasks that are under way, as they would be recorded if nothing more were heard of them; they take the place of those told
+    /// before. Never blocks; what finds no room is told again the next time.
+    pub fn keep_open(&self, tasks: Vec<Record>) {
+        let _ = self.message_tx.try_send(Message::Open(tasks));
+    }
+}
+
+fn left_open(place: &Place) -> Vec<Record> {
+    open_tasks::read(place).unwrap_or_else(|error| {
+        tracing::warn!(%error, dir = %place.path().display(), "tasks that were under way cannot be read");
+        Vec::new()
+    })
 }
 
 struct Scribe {
@@ -96,21 +128,38 @@ struct Scribe {
 }
 
 impl Scribe {
-    fn run(&mut self, record_rx: &Receiver<Record>) {
+    fn run(&mut self, message_rx: &Receiver<Message>) {
         loop {
             let patience = self.dirty_since.map(|since| SYNC_WITHIN.saturating_sub(since.elapsed()));
             let first = match patience {
-                Some(patience) => record_rx.recv_timeout(patience),
-                None => record_rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(patience) => message_rx.recv_timeout(patience),
+                None => message_rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match first {
-                Ok(first) => self.write(std::iter::once(first).chain(record_rx.try_iter()).take(BATCH)),
+                Ok(first) => self.take(std::iter::once(first).chain(message_rx.try_iter()).take(BATCH)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.sync(),
             }
             if self.dirty_since.is_some_and(|since| since.elapsed() >= SYNC_WITHIN) {
                 self.sync();
             }
+        }
+    }
+
+    /// Records first: a task that has ended is then told twice at worst, which is noticed, and never not at all.
+    fn take(&mut self, messages: impl Iterator<Item = Message>) {
+        let (mut records, mut open) = (Vec::new(), None);
+        for message in messages {
+            match message {
+                Message::Record(record) => records.push(record),
+                Message::Open(tasks) => open = Some(tasks),
+            }
+        }
+        if !records.is_empty() {
+            self.write(records.into_iter());
+        }
+        if let Some(Err(error)) = open.map(|tasks| open_tasks::write(self.appender.place(), &tasks)) {
+            tracing::debug!(%error, "tasks under way are not on record");
         }
     }
 
@@ -170,11 +219,11 @@ mod tests {
     /// Nobody takes records from the queue, as if the disk hung.
     #[test]
     fn a_record_that_finds_no_room_is_dropped_and_counted_and_nobody_waits() {
-        let (record_tx, record_rx) = mpsc::sync_channel(2);
-        let writer = Writer { record_tx, dropped: Arc::default() };
+        let (message_tx, message_rx) = mpsc::sync_channel(2);
+        let writer = Writer { message_tx, dropped: Arc::default() };
         for second in 0..5 {
             writer.write(released(second, "its turn"));
         }
-        assert_eq!((record_rx.try_iter().count(), writer.dropped.load(Ordering::Relaxed)), (2, 3));
+        assert_eq!((message_rx.try_iter().count(), writer.dropped.load(Ordering::Relaxed)), (2, 3));
     }
 }

@@ -205,3 +205,34 @@ fn whoever_may_ask_the_daemon_may_read_and_its_files_are_for_nobody_else() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn a_task_that_ends_while_no_daemon_runs_is_remembered_as_lost_sight_of_and_only_once() {
+    let host = Host::start();
+    for is_killed in [true, false] {
+        let mut daemon = host.daemon();
+        let mut tenant = host.holder("unseen", &[]);
+        daemon.sees(&tenant.key());
+        let name = tenant.cgroup.path().to_owned();
+        until("it to be on record as under way", || {
+            let open = std::fs::read_to_string(daemon.settings.history.dir.join("open.v1.jsonl")).ok()?;
+            open.contains(&name).then_some(())
+        });
+        assert_eq!(history(&daemon, &[&name]), Vec::<Value>::new(), "what is under way is not history yet");
+        if is_killed {
+            daemon.kill()
+        } else {
+            assert_eq!(daemon.stop(), 0)
+        }
+        tenant.kill();
+        for _ in 0..2 {
+            let mut daemon = host.daemon();
+            let told = until("it on record", || Some(history(&daemon, &[&name])).filter(|told| !told.is_empty()));
+            assert_eq!((kinds(&told), &told[0]["end"]), (vec!["task"], &Value::Null), "{told:?}");
+            assert!(told[0]["seconds"].as_f64().unwrap() >= 0.0, "{told:?}");
+            let text = daemon.berth(&["history", &name]).ok();
+            assert!(text.contains("task lost sight of"), "{text}");
+            assert_eq!(daemon.stop(), 0);
+        }
+    }
+}
