@@ -67,7 +67,7 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// Where the tenant stands now.
-    Stands(Standing),
+    Stands(Box<Standing>),
     /// Those that were released.
     Released(Vec<Standing>),
     Policy(Box<PolicyView>),

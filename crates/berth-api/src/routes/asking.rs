@@ -78,7 +78,7 @@ fn code(error: &ClientError) -> &str {
 
 #[tokio::test]
 async fn the_kernel_says_who_asks() {
-    let (daemon, client) = answering(Ok(Answer::Stands(standing())));
+    let (daemon, client) = answering(Ok(Answer::Stands(Box::new(standing()))));
     let request = HoldRequest { tenant: "trainer".into(), by: Some(Means::Lock), reason: None };
     let answer: Standing = client.post(paths::HOLD, &request).await.unwrap();
     assert_eq!(answer, standing());
@@ -164,7 +164,7 @@ async fn holds_are_listed_once_per_tenant() {
 
 #[tokio::test]
 async fn a_body_too_large_or_not_understood_is_refused_and_nobody_is_asked() {
-    let (daemon, client) = answering(Ok(Answer::Stands(standing())));
+    let (daemon, client) = answering(Ok(Answer::Stands(Box::new(standing()))));
     let large = HoldRequest { tenant: "x".repeat(10_000), by: None, reason: None };
     assert_eq!(code(&client.post::<Standing>(paths::HOLD, &large).await.unwrap_err()), "bad_request");
     let unknown = json!({"tenant": "x", "means": "lock"});
@@ -183,7 +183,7 @@ async fn a_loop_that_has_ended_is_told_and_not_waited_for() {
 /// Time is held still and jumps to the next deadline.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_waited_for_in_vain_only_so_long() {
-    let (daemon, client) = answering(Ok(Answer::Stands(standing())));
+    let (daemon, client) = answering(Ok(Answer::Stands(Box::new(standing()))));
     let mut slow = UnixStream::connect(client.socket()).await.unwrap();
     let head = "POST /v1/hold HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 20\r\n\r\n{";
     slow.write_all(head.as_bytes()).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_body_that_does_not_come_is_waited_for_in_vain_only_so_long() {
 #[tokio::test]
 async fn a_hold_that_is_still_under_way_is_accepted_and_not_called_done() {
     let under_way = Standing { is_settled: false, ..standing() };
-    let (_daemon, client) = answering(Ok(Answer::Stands(under_way)));
+    let (_daemon, client) = answering(Ok(Answer::Stands(Box::new(under_way))));
     let mut stream = UnixStream::connect(client.socket()).await.unwrap();
     let body = r#"{"tenant":"x"}"#;
     let request = format!(

@@ -160,7 +160,7 @@ fn peer_of(peer: Caller) -> Option<Peer> {
 
 fn one(answer: Answer) -> Result<Standing, ApiError> {
     match answer {
-        Answer::Stands(standing) => Ok(standing),
+        Answer::Stands(standing) => Ok(*standing),
         _ => Err(ApiError::Unexpected),
     }
 }

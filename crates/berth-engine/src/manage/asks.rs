@@ -280,7 +280,7 @@ enum Heeded {
 
 fn answer_of(standings: Vec<Standing>, is_single: bool) -> Answer {
     match <[Standing; 1]>::try_from(standings) {
-        Ok([only]) if is_single => Answer::Stands(only),
+        Ok([only]) if is_single => Answer::Stands(Box::new(only)),
         Ok(only) => Answer::Released(only.into()),
         Err(standings) => Answer::Released(standings),
     }

@@ -37,7 +37,7 @@ pub struct History {
 
 #[derive(Debug)]
 enum Message {
-    Record(Record),
+    Record(Box<Record>),
     /// All tasks that are under way now.
     Open(Vec<Record>),
 }
@@ -95,7 +95,7 @@ impl Drop for History {
 impl Writer {
     /// Never blocks. A record that finds no room is dropped, and the thread tells of it.
     pub fn write(&self, record: Record) {
-        match self.message_tx.try_send(Message::Record(record)) {
+        match self.message_tx.try_send(Message::Record(Box::new(record))) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Scribe {
         let (mut records, mut open) = (Vec::new(), None);
         for message in messages {
             match message {
-                Message::Record(record) => records.push(record),
+                Message::Record(record) => records.push(*record),
                 Message::Open(tasks) => open = Some(tasks),
             }
         }

@@ -58,7 +58,7 @@ impl Host {
 
     fn stands(&mut self, caller: Caller, what: What) -> Standing {
         match self.asks(caller, what) {
-            Ok(Answer::Stands(standing)) => standing,
+            Ok(Answer::Stands(standing)) => *standing,
             other => panic!("{other:?}"),
         }
     }
