@@ -21,10 +21,16 @@ pub fn boot_id(proc_root: &Path) -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The start of the process that has this pid; `None` if there is none, or it cannot be told.
+/// The start of the process that has this pid; `None` if there is none, or it cannot be told. One whose first thread has
+/// ended is there for as long as another runs, and cannot be told from one that only waits to be reaped.
 pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
-    let stat = std::fs::read(proc_root.join(pid.to_string()).join("stat")).ok()?;
-    Stat::parse(&stat)?.start_ticks()
+    stat(proc_root, pid, |stat| stat.start_ticks())?
+}
+
+/// What is to be known of the process that has this pid; `None` if there is none, or nothing can be told of it.
+pub fn stat<T>(proc_root: &Path, pid: u32, look: impl FnOnce(&Stat<'_>) -> T) -> Option<T> {
+    let bytes = std::fs::read(proc_root.join(pid.to_string()).join("stat")).ok()?;
+    Stat::parse(&bytes).as_ref().map(look)
 }
 
 /// Why there is nothing to undo though a hold is on record: nothing was touched.

@@ -139,8 +139,10 @@ impl Holder {
         self.role != Role::Guard && self.lives(proc_root)
     }
 
+    /// One whose parent has not asked yet how it ended does not: its first thread goes with the process.
     fn lives(&self, proc_root: &Path) -> bool {
-        live::start_ticks(proc_root, self.pid) == Some(self.start_ticks)
+        live::stat(proc_root, self.pid, |stat| !stat.has_ended() && stat.start_ticks() == Some(self.start_ticks))
+            .unwrap_or(false)
     }
 
     fn parse(text: &str) -> Option<Holder> {

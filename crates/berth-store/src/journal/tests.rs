@@ -80,6 +80,18 @@ fn who_has_the_journal_is_told_without_touching_its_lock() {
     assert_eq!(holder(), None, "one that died has nothing");
     fs::write(host.path().join("lock"), "\u{7}").unwrap();
     assert_eq!(holder(), None);
+    // Killed, and nobody has asked how it ended.
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let start = live::start_ticks(Path::new(PROC), child.id()).unwrap();
+    fs::write(host.path().join("lock"), format!("daemon {} {start}", child.id())).unwrap();
+    assert_eq!(holder().map(|holder| holder.pid), Some(child.id()));
+    child.kill().unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while holder().is_some() {
+        assert!(std::time::Instant::now() < deadline, "it counts as alive");
+        std::thread::yield_now();
+    }
+    child.wait().unwrap();
 }
 
 #[test]
