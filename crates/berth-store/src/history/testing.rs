@@ -32,7 +32,7 @@ pub fn any_record() -> impl Strategy<Value = Record> {
                 started_at: at(0),
                 start_evidence: Evidence::Probe,
                 seconds: 1.5,
-                spent: Spent { active_seconds, held_seconds: Some(0.25) },
+                spent: Spent { active_seconds, held_seconds: Some(0.25), burst_seconds: None },
                 peak_memory_bytes: Some(Bytes(task_id / 2)),
                 end: active_seconds.map(|_| TaskEnd::Exited),
             })
