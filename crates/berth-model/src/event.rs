@@ -71,6 +71,13 @@ pub enum Event {
         signal: Option<Signal>,
         at: Mono,
     },
+    /// The engine has begun to check a container's health by a command inside, or is done with that. One that could not begin is
+    /// never over.
+    HealthCheck {
+        id: ContainerId,
+        is_over: bool,
+        at: Mono,
+    },
     /// Something began that may use a GPU soon (a container, a program): worth a closer look.
     Stirred {
         source: Source,
@@ -214,10 +221,18 @@ pub struct ContainerFacts {
     /// Who started it, where a label or the engine says so.
     pub owner: Option<String>,
     pub started_at: Option<Timestamp>,
-    /// The shortest time between two of its health checks; `None` if it has none. The engine suspends them while it holds the
-    /// container paused, and only then.
-    pub health_interval: Option<Duration>,
+    /// `None` if the engine does not check its health. It suspends the checks while it holds the container paused, and only then.
+    pub health: Option<HealthChecks>,
     pub stop: Stop,
+}
+
+/// How an engine checks the health of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthChecks {
+    /// From the end of one to the beginning of the next, at the shortest.
+    pub every: Duration,
+    /// A check that takes longer has failed.
+    pub within: Duration,
 }
 
 /// How an engine stops a container.

@@ -68,6 +68,9 @@ pub struct Spent {
     pub active_seconds: Option<f64>,
     /// Time it was kept off; `None` where berth only watched.
     pub held_seconds: Option<f64>,
+    /// How long it computed at once (`Bursts::usual`); not known of tasks that were written down before this was.
+    #[serde(default)]
+    pub burst_seconds: Option<f64>,
 }
 
 /// What is likely to do the same again: the same program of the same image for the same owner. The owner belongs to it so
@@ -92,6 +95,9 @@ pub struct Before {
     pub duty: Option<f64>,
     /// The most any of them took.
     pub peak_memory_bytes: Option<Bytes>,
+    /// How long a task computed at once; median.
+    #[serde(default)]
+    pub burst_seconds: Option<f64>,
 }
 
 /// What to tell of the past.

@@ -4,6 +4,7 @@
 //! every surface shows. Mechanisms that produce events live in `berth-host`, the loop that feeds them in `berth-engine`.
 #![forbid(unsafe_code)]
 
+pub mod bursts;
 pub mod cgroup;
 pub mod control;
 pub mod event;
@@ -21,8 +22,8 @@ mod testing;
 pub mod time;
 
 pub use event::{
-    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, Moment,
-    ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
+    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, HealthChecks,
+    Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;

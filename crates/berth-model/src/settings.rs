@@ -134,8 +134,8 @@ pub struct Hold {
     /// How long a freeze may take before it is undone and counts as failed.
     pub freeze_within: Span,
     /// How long a Docker container is held by the freezer of its cgroup, which is fast and which the engine knows nothing of, before
-    /// the engine's own pause takes over: then `docker ps` shows it. A container whose health is checked is handed over sooner,
-    /// within a hundredth of the time between two checks.
+    /// the engine's own pause takes over: then `docker ps` shows it, and `docker inspect` calls it unhealthy if its health is checked.
+    /// One whose check waits for it is handed over sooner, before the check has failed.
     pub pause_after: Span,
     /// How long to wait for the driver to lock a process, which it does when the process's work is done.
     pub lock_within: Span,

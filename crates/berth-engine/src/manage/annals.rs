@@ -160,7 +160,7 @@ fn story_so_far(row: &TaskRow, snapshot: &Snapshot) -> Option<TaskStory> {
         started_at: row.task_started_at?,
         start_evidence: row.task_start_evidence?,
         seconds: row.task_seconds?,
-        spent: Spent { active_seconds: None, held_seconds: row.held_seconds },
+        spent: Spent { active_seconds: None, held_seconds: row.held_seconds, burst_seconds: None },
         peak_memory_bytes: None,
         end: None,
     })

@@ -41,8 +41,9 @@ pub(crate) trait Ground: Send {
     /// What that may come to. Does not wait.
     fn allow(&self, gpu: GpuIndex, ceiling: Bytes);
 
-    /// A signal that waits for a process of the tenant, and that somebody sent it to be acted on. Reads a few files.
-    fn awaited_signal(&self, place: &Place) -> Option<Signal>;
+    /// A signal that waits for one of the tenant's processes, or for one they descend from, and that somebody sent it to be acted on.
+    /// Reads a few files.
+    fn awaited_signal(&self, place: &Place, processes: &BTreeSet<ProcKey>) -> Option<Signal>;
 
     /// What of a record is still true.
     fn verified(&self, kept: &Kept) -> Grip;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_model::bursts::Bursts;
 use berth_model::history::Spent;
 use berth_model::{Mono, Percent, TenantKey};
 
@@ -41,33 +42,41 @@ struct Meter {
     /// The same by the driver's figure alone.
     shared_computing: Duration,
     shared: Duration,
+    bursts: Bursts,
 }
 
 impl Meters {
-    /// `tenant` is in a task, and does this from now on.
-    pub fn note(&mut self, tenant: &TenantKey, doing: Doing, now: Mono) {
-        match self.tenants.get_mut(tenant) {
-            Some(meter) => meter.turn(doing, now),
-            None => {
-                self.tenants.insert(tenant.clone(), Meter::new(doing, now));
+    /// `tenant` is in a task, and does this from now on; of those that compute on its GPU there are `crowd`.
+    pub fn note(&mut self, tenant: &TenantKey, doing: Doing, crowd: u32, now: Mono) {
+        let meter = match self.tenants.get_mut(tenant) {
+            Some(meter) => {
+                meter.turn(doing, now);
+                meter
             }
-        }
+            None => self.tenants.entry(tenant.clone()).or_insert(Meter::new(doing, now)),
+        };
+        meter.bursts.note((doing == Doing::Computing).then_some(crowd), now);
     }
 
     /// The task has ended after `seconds`, of which it was held for `held`.
     pub fn close(&mut self, tenant: &TenantKey, at: Mono, seconds: f64, held: Duration) -> Spent {
         let held_seconds = Some(held.as_secs_f64().min(seconds));
-        let Some(mut meter) = self.tenants.remove(tenant) else { return Spent { active_seconds: None, held_seconds } };
+        let Some(mut meter) = self.tenants.remove(tenant) else {
+            return Spent { active_seconds: None, held_seconds, burst_seconds: None };
+        };
         meter.turn(Doing::Unknown, at);
         let stay = (seconds - held.as_secs_f64()).max(0.0);
-        Spent { active_seconds: meter.active_seconds(stay), held_seconds }
+        let active_seconds = meter.active_seconds(stay);
+        let burst_seconds = meter.bursts.usual(at).filter(|_| active_seconds.is_some());
+        Spent { active_seconds, held_seconds, burst_seconds }
     }
 }
 
 impl Meter {
     fn new(doing: Doing, since: Mono) -> Self {
         let none = Duration::ZERO;
-        Self { doing, since, computing: none, known: none, shared_computing: none, shared: none }
+        let bursts = Bursts::default();
+        Self { doing, since, computing: none, known: none, shared_computing: none, shared: none, bursts }
     }
 
     fn turn(&mut self, doing: Doing, now: Mono) {
@@ -113,7 +122,7 @@ mod tests {
     fn spent(course: &[(Doing, u64)], unseen: u64) -> Spent {
         let (mut meters, mut second, mut held) = (Meters::default(), unseen, 0);
         for (doing, seconds) in course {
-            meters.note(&TENANT, *doing, Mono(second * 1_000_000_000));
+            meters.note(&TENANT, *doing, 1, Mono(second * 1_000_000_000));
             held += if *doing == Doing::Held { *seconds } else { 0 };
             second += seconds;
         }
@@ -124,7 +133,8 @@ mod tests {
     #[test]
     fn time_held_and_idle_is_not_time_it_computed() {
         let course = [(Doing::Nothing, 2), (Doing::Held, 10), (Doing::Computing, 5), (Doing::Nothing, 3)];
-        assert_eq!(spent(&course, 0), Spent { active_seconds: Some(5.0), held_seconds: Some(10.0) });
+        let (active_seconds, held_seconds) = (Some(5.0), Some(10.0));
+        assert_eq!(spent(&course, 0), Spent { active_seconds, held_seconds, burst_seconds: Some(5.0) });
     }
 
     #[test]
@@ -151,9 +161,9 @@ mod tests {
     #[test]
     fn a_second_task_begins_from_nothing() {
         let mut meters = Meters::default();
-        meters.note(&TENANT, Doing::Computing, Mono(0));
+        meters.note(&TENANT, Doing::Computing, 1, Mono(0));
         assert_eq!(meters.close(&TENANT, Mono(1_000_000_000), 1.0, Duration::ZERO).active_seconds, Some(1.0));
-        meters.note(&TENANT, Doing::Nothing, Mono(5_000_000_000));
+        meters.note(&TENANT, Doing::Nothing, 1, Mono(5_000_000_000));
         assert_eq!(meters.close(&TENANT, Mono(7_000_000_000), 2.0, Duration::ZERO).active_seconds, Some(0.0));
     }
 }

@@ -400,7 +400,8 @@ impl Manager {
             }
             self.keeper.meet(&row.tenant, &processes, place.cgroup.is_some(), now);
             let usual = self.rules.hold.pause_after.get();
-            self.keeper.pause_after(&row.tenant, self.pausing.after(&row.tenant, usual));
+            let (after, checks) = self.pausing.after(&row.tenant, usual);
+            self.keeper.pause_after(&row.tenant, after, checks);
             self.names.insert(row.tenant.clone(), row.container_name.clone());
         }
     }
@@ -421,9 +422,13 @@ impl Manager {
 
     /// What everybody in a task does from now on.
     fn measure(&mut self, snapshot: &Snapshot, now: Mono) {
-        for row in snapshot.tasks.iter().filter(|row| row.task_id.is_some()) {
-            let doing = self.doing(row, now);
-            self.meters.note(&row.tenant, doing, now);
+        let rows = snapshot.tasks.iter().filter(|row| row.task_id.is_some());
+        let doings: Vec<_> = rows.map(|row| (row, self.doing(row, now))).collect();
+        for (row, doing) in &doings {
+            let computes =
+                |(other, doing): &&(&TaskRow, Doing)| *doing == Doing::Computing && other.gpu_index == row.gpu_index;
+            let crowd = u32::try_from(doings.iter().filter(computes).count()).unwrap_or(u32::MAX);
+            self.meters.note(&row.tenant, *doing, crowd, now);
         }
     }
 

@@ -38,6 +38,7 @@ struct Run {
     active_seconds: Option<f64>,
     duty: Option<f64>,
     peak_memory: Option<Bytes>,
+    burst_seconds: Option<f64>,
 }
 
 impl Pasts {
@@ -50,7 +51,7 @@ impl Pasts {
         self.count += 1;
         let runs = self.workloads.entry(story.workload.clone()).or_insert_with(|| Runs {
             last: VecDeque::new(),
-            before: Before { tasks: 0, active_seconds: None, duty: None, peak_memory_bytes: None },
+            before: estimate(&VecDeque::new()),
             newest: 0,
         });
         runs.add(Run::of(story));
@@ -72,8 +73,8 @@ impl Pasts {
 
 /// As policies want it: what was never measured is no past.
 pub(super) fn past(before: &Before) -> Option<Past> {
-    let Before { active_seconds, duty, peak_memory_bytes, .. } = *before;
-    Some(Past { active_seconds: active_seconds?, peak_memory: peak_memory_bytes, duty: duty?, burst_seconds: None })
+    let Before { active_seconds, duty, peak_memory_bytes, burst_seconds, .. } = *before;
+    Some(Past { active_seconds: active_seconds?, peak_memory: peak_memory_bytes, duty: duty?, burst_seconds })
 }
 
 impl Runs {
@@ -92,7 +93,8 @@ impl Run {
         // Of a task that was there before berth only the memory is known: it may have done anything.
         let active = story.spent.active_seconds.filter(|_| story.start_evidence != Evidence::Process);
         let duty = active.filter(|_| stay > 0.0).map(|active| (active / stay).clamp(0.0, 1.0));
-        Self { active_seconds: active, duty, peak_memory: story.peak_memory_bytes }
+        let burst_seconds = active.and(story.spent.burst_seconds);
+        Self { active_seconds: active, duty, peak_memory: story.peak_memory_bytes, burst_seconds }
     }
 }
 
@@ -102,6 +104,7 @@ fn estimate(runs: &VecDeque<Run>) -> Before {
         active_seconds: median(runs.iter().filter_map(|run| run.active_seconds).collect()),
         duty: median(runs.iter().filter_map(|run| run.duty).collect()),
         peak_memory_bytes: runs.iter().filter_map(|run| run.peak_memory).max(),
+        burst_seconds: median(runs.iter().filter_map(|run| run.burst_seconds).collect()),
     }
 }
 
@@ -138,7 +141,11 @@ mod tests {
             started_at: Timestamp::UNIX_EPOCH,
             start_evidence: Evidence::Probe,
             seconds: 100.0,
-            spent: Spent { active_seconds, held_seconds: Some(50.0) },
+            spent: Spent {
+                active_seconds,
+                held_seconds: Some(50.0),
+                burst_seconds: active_seconds.map(|active| active / 4.0),
+            },
             peak_memory_bytes: Some(Bytes(7)),
             end: Some(TaskEnd::Left),
         }
@@ -163,7 +170,7 @@ mod tests {
     fn the_time_it_was_held_counts_for_nothing() {
         let pasts = pasts([story(Some(10.0))]);
         let told = before(&pasts, &workload("train")).unwrap();
-        let expected = Past { active_seconds: 10.0, peak_memory: Some(Bytes(7)), duty: 0.2, burst_seconds: None };
+        let expected = Past { active_seconds: 10.0, peak_memory: Some(Bytes(7)), duty: 0.2, burst_seconds: Some(2.5) };
         assert_eq!(past(&told), Some(expected));
     }
 
@@ -232,7 +239,7 @@ mod tests {
 
         #[test]
         fn a_duty_is_a_share(active in 0.0..1e4, seconds in 0.0..100.0, held in 0.0..200.0) {
-            let spent = Spent { active_seconds: Some(active), held_seconds: Some(held) };
+            let spent = Spent { active_seconds: Some(active), held_seconds: Some(held), burst_seconds: None };
             let run = Run::of(&TaskStory { seconds, spent, ..story(None) });
             prop_assert!(run.duty.is_none_or(|duty| (0.0..=1.0).contains(&duty)));
         }

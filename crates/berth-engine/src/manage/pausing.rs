@@ -1,15 +1,15 @@
 //! When the hold of a Docker container becomes its engine's business: after how long its pause takes over from the freezer.
 //!
-//! A freeze by the cgroup is taken back in no time, and the engine knows nothing of it: its health checks fail in there. A
-//! pause costs the release some 20 ms, is shown, and suspends them. Whether a hold will be long nobody knows at its beginning.
+//! A freeze by the cgroup is taken back in no time, and the engine knows nothing of it. A pause costs the release some 20 ms, is
+//! shown, and suspends checks of its health; while it lasts, and until the next check after it, `docker inspect` says `unhealthy`.
+//! Whether a hold will be long nobody knows at its beginning. So the engine takes over when a hold has lasted, and not while a
+//! check is near. When that is follows from what the engine tells of earlier ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_model::{ContainerId, Event, Stop, TenantKey};
-
-/// Of the time between two health checks: so seldom does one find a container frozen that the engine believes to run.
-const OF_A_CHECK: u32 = 100;
+use berth_model::hold::{Check, Checks};
+use berth_model::{ContainerId, Event, Mono, Stop, TenantKey};
 
 /// Containers the engine has described.
 #[derive(Debug, Default)]
@@ -19,8 +19,7 @@ pub(super) struct Pausing {
 
 #[derive(Debug, Clone, Copy)]
 struct Described {
-    /// Between two checks of its health, if there are any.
-    health_interval: Option<Duration>,
+    checks: Option<Checks>,
     stop: Stop,
 }
 
@@ -28,21 +27,35 @@ impl Pausing {
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Container(facts) => {
-                let (health_interval, stop) = (facts.health_interval, facts.stop);
-                self.described.insert(facts.id.clone(), Described { health_interval, stop });
+                let known = self.described.get(&facts.id).and_then(|described| described.checks);
+                let check = known.map_or(Check::Unknown, |checks| checks.check);
+                let checks = facts.health.map(|of| Checks { of, check });
+                self.described.insert(facts.id.clone(), Described { checks, stop: facts.stop });
             }
             Event::ContainerGone { id } => {
                 self.described.remove(id);
             }
+            Event::HealthCheck { id, is_over: false, at } => self.is_at(id, |_| Check::UnderWay { since: *at }),
+            // The engine begins anew when it lets a container go on.
+            Event::HealthCheck { id, at, .. } | Event::Paused { id, paused: false, at } => self.is_due_after(id, *at),
             _ => {}
         }
     }
 
-    /// `None` for those that no engine here can pause. `usual` for the others, but sooner where health is checked: when the
-    /// next check comes is not known.
-    pub fn after(&self, tenant: &TenantKey, usual: Duration) -> Option<Duration> {
-        let described = self.described.get(tenant.docker_id()?)?;
-        Some(described.health_interval.map_or(usual, |between| usual.min(between / OF_A_CHECK)))
+    fn is_due_after(&mut self, id: &ContainerId, at: Mono) {
+        self.is_at(id, |every| Check::DueAt(at + every));
+    }
+
+    fn is_at(&mut self, id: &ContainerId, check: impl FnOnce(Duration) -> Check) {
+        if let Some(checks) = self.described.get_mut(id).and_then(|described| described.checks.as_mut()) {
+            checks.check = check(checks.of.every);
+        }
+    }
+
+    /// `None` for those that no engine here can pause. `usual` for the others, but for checks of their health.
+    pub fn after(&self, tenant: &TenantKey, usual: Duration) -> (Option<Duration>, Option<Checks>) {
+        let described = tenant.docker_id().and_then(|id| self.described.get(id));
+        (described.map(|_| usual), described.and_then(|described| described.checks))
     }
 
     /// How its engine stops it; `None` for those that no engine here has described.
@@ -55,13 +68,14 @@ impl Pausing {
 mod tests {
     use std::collections::BTreeMap as Labels;
 
-    use berth_model::{ContainerFacts, Runtime};
+    use berth_model::{ContainerFacts, HealthChecks, Runtime};
 
     use super::*;
 
     const USUAL: Duration = Duration::from_secs(10);
+    const EVERY: Duration = Duration::from_secs(30);
 
-    fn described(pausing: &mut Pausing, id: &ContainerId, health_interval: Option<Duration>) {
+    fn described(pausing: &mut Pausing, id: &ContainerId, every: Option<Duration>) {
         pausing.note(&Event::Container(Box::new(ContainerFacts {
             id: id.clone(),
             name: "a".into(),
@@ -69,23 +83,38 @@ mod tests {
             labels: Labels::new(),
             owner: None,
             started_at: None,
-            health_interval,
+            health: every.map(|every| HealthChecks { every, within: EVERY }),
             stop: Stop::default(),
         })));
     }
 
     #[test]
-    fn only_what_the_engine_has_described_is_paused_and_soon_where_it_checks_health() {
+    fn only_what_the_engine_has_described_is_paused() {
         let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
-        assert_eq!(pausing.after(&tenant, USUAL), None);
+        assert_eq!(pausing.after(&tenant, USUAL), (None, None));
         described(&mut pausing, &id, None);
-        assert_eq!(pausing.after(&tenant, USUAL), Some(USUAL));
-        described(&mut pausing, &id, Some(Duration::from_secs(30)));
-        assert_eq!(pausing.after(&tenant, USUAL), Some(Duration::from_millis(300)));
-        assert_eq!(pausing.after(&tenant, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(pausing.after(&TenantKey::User { uid: 1 }, USUAL), None);
+        assert_eq!(pausing.after(&tenant, USUAL), (Some(USUAL), None));
+        assert_eq!(pausing.after(&TenantKey::User { uid: 1 }, USUAL), (None, None));
         pausing.note(&Event::ContainerGone { id });
-        assert_eq!(pausing.after(&tenant, USUAL), None);
+        assert_eq!(pausing.after(&tenant, USUAL), (None, None));
+    }
+
+    #[test]
+    fn the_next_check_is_due_after_the_last_and_after_a_pause() {
+        let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
+        let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
+        let check = |pausing: &Pausing| pausing.after(&tenant, USUAL).1.unwrap().check;
+        described(&mut pausing, &id, Some(EVERY));
+        assert_eq!(check(&pausing), Check::Unknown);
+        pausing.note(&Event::HealthCheck { id: id.clone(), is_over: false, at: Mono(5) });
+        assert_eq!(check(&pausing), Check::UnderWay { since: Mono(5) });
+        pausing.note(&Event::HealthCheck { id: id.clone(), is_over: true, at: Mono(6) });
+        assert_eq!(check(&pausing), Check::DueAt(Mono(6) + EVERY));
+        described(&mut pausing, &id, Some(EVERY));
+        assert_eq!(check(&pausing), Check::DueAt(Mono(6) + EVERY), "a new description says nothing of that");
+        pausing.note(&Event::Paused { id: id.clone(), paused: true, at: Mono(7) });
+        pausing.note(&Event::Paused { id, paused: false, at: Mono(9) });
+        assert_eq!(check(&pausing), Check::DueAt(Mono(9) + EVERY));
     }
 }

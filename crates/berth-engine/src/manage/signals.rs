@@ -34,7 +34,8 @@ impl Manager {
             return self.signals_at;
         }
         for tenant in still {
-            let awaited = self.places.get(&tenant).and_then(|place| self.ground.awaited_signal(place));
+            let processes = self.activities.processes_of(&tenant);
+            let awaited = self.places.get(&tenant).and_then(|place| self.ground.awaited_signal(place, &processes));
             if awaited.is_some() {
                 self.signalled(&tenant, awaited, now);
             }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use berth_model::{ContainerFacts, ContainerId, Stop};
+use berth_model::{ContainerFacts, ContainerId, HealthChecks, Stop};
 use bollard::models::{ContainerConfig, ContainerInspectResponse, HealthConfig};
 use jiff::Timestamp;
 
 /// What the engine takes where a health check does not say.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 const HEALTH_START_INTERVAL: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// For a container that its engine does not kill however long it takes to stop.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
@@ -29,7 +30,7 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
         image: given_image.or(inspected.image).unwrap_or_default(),
         owner: labels.get(OWNER_LABEL).filter(|owner| !owner.is_empty()).cloned(),
         started_at: inspected.state.and_then(|state| started_at(&state.started_at?)),
-        health_interval: config.healthcheck.as_ref().and_then(health_interval),
+        health: config.healthcheck.as_ref().and_then(health),
         stop,
         labels,
         id,
@@ -50,13 +51,14 @@ fn stop(config: &ContainerConfig) -> Stop {
 }
 
 /// The engine writes nanoseconds, 0 for its own choice, and `["NONE"]` for a check the image has and the container has not.
-fn health_interval(check: &HealthConfig) -> Option<Duration> {
+fn health(check: &HealthConfig) -> Option<HealthChecks> {
     let test = check.test.as_ref()?.first()?;
     let given = |nanos: Option<i64>| nanos.and_then(|nanos| u64::try_from(nanos).ok()).filter(|nanos| *nanos > 0);
     let interval = |nanos, default| given(nanos).map_or(default, Duration::from_nanos);
     let later = interval(check.interval, HEALTH_INTERVAL);
     let starting = given(check.start_period).map(|_| interval(check.start_interval, HEALTH_START_INTERVAL));
-    (test != "NONE").then(|| starting.map_or(later, |starting| starting.min(later)))
+    let every = starting.map_or(later, |starting| starting.min(later));
+    (test != "NONE").then(|| HealthChecks { every, within: interval(check.timeout, HEALTH_TIMEOUT) })
 }
 
 #[cfg(test)]
@@ -97,20 +99,20 @@ mod tests {
 
     #[test]
     fn a_health_check_s_interval_is_the_shortest_the_engine_will_use() {
-        let interval_ms = |check: &str| {
+        let checks = |check: &str| {
             let facts = facts(&format!(r#"{{"Id":"{ID}","Config":{{"Healthcheck":{check}}}}}"#)).unwrap();
-            facts.health_interval.map(|interval| interval.as_millis())
+            facts.health.map(|health| (health.every.as_millis(), health.within.as_secs()))
         };
-        assert_eq!(interval_ms(r#"{"Test":["CMD","true"],"Interval":1500000000}"#), Some(1_500));
-        assert_eq!(interval_ms(r#"{"Test":["CMD-SHELL","true"]}"#), Some(30_000), "the engine's own choice");
+        assert_eq!(checks(r#"{"Test":["CMD","true"],"Interval":1500000000,"Timeout":3000000000}"#), Some((1_500, 3)));
+        assert_eq!(checks(r#"{"Test":["CMD-SHELL","true"]}"#), Some((30_000, 30)), "the engine's own choice");
         assert_eq!(
-            interval_ms(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":0}"#),
-            Some(5_000),
+            checks(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":0}"#),
+            Some((5_000, 30)),
             "while it starts"
         );
-        assert_eq!(interval_ms(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":2000000000}"#), Some(2_000));
-        assert_eq!(interval_ms(r#"{"Test":["NONE"],"Interval":1}"#), None);
-        assert_eq!(interval_ms(r#"{"Test":[]}"#), None, "inherited, and there is nothing to inherit");
+        assert_eq!(checks(r#"{"Test":["CMD","true"],"StartPeriod":1,"Interval":2000000000}"#), Some((2_000, 30)));
+        assert_eq!(checks(r#"{"Test":["NONE"],"Interval":1}"#), None);
+        assert_eq!(checks(r#"{"Test":[]}"#), None, "inherited, and there is nothing to inherit");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod error;
 mod facts;
+mod health;
 mod pauser;
 mod pauses;
 mod session;

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::DockerError;
 use super::facts::from_inspect;
+use super::health::{self, Health, Told};
 use super::pauses::Pauses;
 use super::wanted::Wanted;
 use crate::clock;
@@ -31,8 +32,8 @@ const RETRY_LAST: Duration = Duration::from_secs(5);
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What a container can do that matters here. A stop begins with a signal, and is seen by the end of its processes; it also
-/// ends a pause.
-const ACTIONS: [&str; 7] = ["start", "rename", "pause", "unpause", "kill", "die", "destroy"];
+/// ends a pause. Commands that are run in it are told of for the checks of its health among them.
+const ACTIONS: [&str; 9] = ["start", "rename", "pause", "unpause", "kill", "die", "destroy", "exec_create", "exec_die"];
 
 type Inspected = (ContainerId, Result<ContainerInspectResponse, ApiError>);
 
@@ -43,6 +44,7 @@ pub struct Connection {
     ask_rx: mpsc::Receiver<ContainerId>,
     wanted: Wanted,
     pauses: Pauses,
+    health: Health,
     /// The engine failed to describe these, for another reason than that they are gone.
     failed: BTreeSet<ContainerId>,
     /// Events before this instant of the engine's clock have been seen, in nanoseconds since 1970.
@@ -60,8 +62,17 @@ enum End {
 impl Connection {
     pub fn new(socket: &Path, event_tx: Sender<Event>, ask_rx: mpsc::Receiver<ContainerId>) -> Self {
         let seen_until_ns = clock::anchor().wall.as_nanosecond();
-        let (wanted, pauses, failed) = (Wanted::default(), Pauses::default(), BTreeSet::new());
-        Self { socket: socket.to_owned(), event_tx, ask_rx, wanted, pauses, failed, seen_until_ns, told: None }
+        Self {
+            socket: socket.to_owned(),
+            event_tx,
+            ask_rx,
+            wanted: Wanted::default(),
+            pauses: Pauses::default(),
+            health: Health::default(),
+            failed: BTreeSet::new(),
+            seen_until_ns,
+            told: None,
+        }
     }
 
     /// Runs until nobody can ask any more.
@@ -161,7 +172,13 @@ impl Connection {
             Some("kill") if self.wanted.is_known(&id) => self.send(Event::Signalled { id, signal, at }),
             Some("rename") if self.wanted.is_known(&id) => self.wanted.ask(id),
             Some("destroy") if self.wanted.is_known(&id) => self.gone(id),
-            _ => {}
+            Some(action) => {
+                let exec = attributes.get("execID").map_or("", String::as_str);
+                if let Some(told) = self.health.heard(&id, action, exec) {
+                    self.send(Event::HealthCheck { id, is_over: told == Told::Over, at });
+                }
+            }
+            None => {}
         }
     }
 
@@ -181,6 +198,7 @@ impl Connection {
 
     fn described(&mut self, id: ContainerId, inspected: ContainerInspectResponse) {
         let paused = inspected.state.as_ref().and_then(|state| state.paused);
+        self.health.described(&id, inspected.config.as_ref().and_then(health::command));
         match from_inspect(inspected) {
             Some(facts) => self.send(Event::Container(Box::new(facts))),
             None => tracing::warn!(container = %id, "the engine described a container without an id"),
@@ -199,6 +217,7 @@ impl Connection {
     fn gone(&mut self, id: ContainerId) {
         self.wanted.forget(&id);
         self.pauses.forget(&id);
+        self.health.forget(&id);
         self.failed.remove(&id);
         self.send(Event::ContainerGone { id });
     }

@@ -15,7 +15,7 @@ mod shelter;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -98,16 +98,21 @@ impl Freezer {
         Ok(())
     }
 
-    /// A signal that waits for a process in the cgroup at `dir`, which cannot take it while it is frozen, and that somebody sent it
-    /// to be acted on.
-    pub fn awaited_signal(&self, dir: &Path) -> Option<Signal> {
-        pending::awaited_signal(&self.proc_root, dir)
+    /// A signal that waits for one of `processes`, or for one they descend from, in the cgroup at `dir`, which cannot take it while it
+    /// is frozen, and that somebody sent it to be acted on.
+    pub fn awaited_signal(&self, dir: &Path, processes: &BTreeSet<ProcKey>) -> Option<Signal> {
+        pending::awaited_signal(&self.proc_root, dir, processes)
     }
 
     /// Its processes stand in a frozen cgroup below `dir`, and `dir` itself is thawed. It must be frozen by us.
     pub(crate) fn shelter(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
         shelter::enter(dir, self.within)?;
         dir.thaw(self.within)
+    }
+
+    /// There may be processes of it in the shelter.
+    pub(crate) fn is_sheltered(&self, dir: &CgroupDir) -> bool {
+        shelter::is_there(dir)
     }
 
     /// Back to `dir`, and to what that is: frozen or not. May be repeated, also if nobody was in the shelter.

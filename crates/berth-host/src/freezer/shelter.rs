@@ -2,7 +2,8 @@
 //!
 //! An engine looks whether a container's cgroup is frozen before it pauses it, and refuses if it is. With the processes one
 //! level below, the cgroup can be thawed for the engine to freeze, and nothing runs in between. A process that moves from one
-//! frozen cgroup to another does not notice.
+//! frozen cgroup to another does not notice. They stand there for longer where the engine is about to run a command in the
+//! container, which it could not in a frozen cgroup.
 //!
 //! Nothing here asks whose cgroup it is. A container that has made cgroups of its own inside is refused: its processes would not
 //! find back to theirs.
@@ -55,8 +56,17 @@ pub fn leave(dir: &CgroupDir, within: Duration) -> Result<(), FreezerError> {
     }
 }
 
+pub fn is_there(dir: &CgroupDir) -> bool {
+    path(dir).exists()
+}
+
 fn path(dir: &CgroupDir) -> PathBuf {
-    dir.path().join(NAME)
+    below(dir.path())
+}
+
+/// The shelter of the cgroup at `dir`.
+pub fn below(dir: &Path) -> PathBuf {
+    dir.join(NAME)
 }
 
 fn has_others(dir: &CgroupDir, shelter: &Path) -> Result<bool, FreezerError> {

@@ -1,4 +1,4 @@
-//! From a freeze by the cgroup to the engine's pause, without the container running in between.
+//! From a freeze by the cgroup, or in the shelter, to the engine's pause, without the container running in between.
 //!
 //! The engine is asked whether it answers at all before anything is touched. If it does not pause the container after that, the
 //! container's cgroup is frozen as before.
@@ -17,11 +17,12 @@ pub fn to_engine(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &Cgr
     if says_paused && is_frozen {
         return Ok(freezer.unshelter(dir)?);
     }
-    if !is_frozen {
+    let sheltered = match (is_frozen, freezer.is_sheltered(dir)) {
+        (true, _) => freezer.shelter(dir).map_err(PauseError::from),
+        (false, true) => Ok(()),
         // Someone has thawed it since; who that was is told by others.
-        return Err(PauseError::NotHeld { id: id.clone() });
-    }
-    let sheltered = freezer.shelter(dir).map_err(PauseError::from);
+        (false, false) => return Err(PauseError::NotHeld { id: id.clone() }),
+    };
     let paused = sheltered.and_then(|()| claimed_pause(pauser, freezer, id, dir));
     if paused.is_err() {
         freezer.freeze(dir)?;

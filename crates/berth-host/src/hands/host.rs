@@ -57,11 +57,22 @@ impl HostHands {
             .ok_or_else(|| missing(format!("{} has no cgroup of its own, or no more", subject.tenant)))?;
         match by {
             By::Cgroup => self.freezer.freeze(&dir).map_err(failure),
+            By::Shelter => self.freeze_sheltered(&dir),
             By::Docker => {
                 let (pauser, id) = self.engine(subject)?;
                 Ok(pause::pause(pauser, &self.freezer, id, &dir)?)
             }
         }
+    }
+
+    /// One that cannot go into the shelter stands still all the same.
+    fn freeze_sheltered(&self, dir: &CgroupDir) -> Result<(), StepFailure> {
+        self.freezer.freeze(dir).map_err(failure)?;
+        if let Err(error) = self.freezer.shelter(dir) {
+            tracing::debug!(cgroup = %dir.path().display(), %error, "frozen where it is: its engine cannot check its health");
+            self.freezer.freeze(dir).map_err(failure)?;
+        }
+        Ok(())
     }
 
     fn thaw(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
@@ -71,11 +82,14 @@ impl HostHands {
             self.pins().insert(*process, pin);
         }
         let dir = match self.dir(subject) {
-            Err(failed) if by == By::Cgroup => return Err(failed),
+            Err(failed) if by != By::Docker => return Err(failed),
             dir => dir.ok().flatten(),
         };
         match (by, self.engine(subject)) {
             (By::Docker, Ok((pauser, id))) => Ok(pause::unpause(pauser, &self.freezer, id, dir.as_ref())?),
+            (By::Shelter, _) => dir.map_or(Ok(()), |dir| {
+                self.freezer.unshelter(&dir).and_then(|()| self.freezer.thaw(&dir)).map_err(failure)
+            }),
             // Without the engine that froze it, the tenant is still to run.
             _ => dir.map_or(Ok(()), |dir| self.freezer.thaw(&dir).map_err(failure)),
         }

@@ -137,13 +137,13 @@ impl Holding {
         self.leave.as_ref().map(|leave| leave.until)
     }
 
-    /// What was wanted before a grace is wanted again when it is over.
-    fn end_leave(&mut self, now: Mono) {
-        if let Some(leave) = self.leave.take_if(|leave| leave.until <= now) {
-            let policy = || (Want::Free, By::Policy, "left to the policy again".to_owned());
-            let (want, by, reason) = leave.before.unwrap_or_else(policy);
-            self.wish(want, by, reason, now);
-        }
+    /// What was wanted before a grace is wanted again when it is over; whether it is over now.
+    pub fn end_leave(&mut self, now: Mono) -> bool {
+        let Some(leave) = self.leave.take_if(|leave| leave.until <= now) else { return false };
+        let policy = || (Want::Free, By::Policy, "left to the policy again".to_owned());
+        let (want, by, reason) = leave.before.unwrap_or_else(policy);
+        self.wish(want, by, reason, now);
+        true
     }
 
     /// Whatever is known to have changed, and the time held that follows from it.
@@ -182,7 +182,9 @@ impl Holding {
         if self.flight.is_some_and(|flight| matches!(flight.step, Step::Freeze(_) | Step::HandOver)) {
             return;
         }
-        let grip = Grip { frozen: None, ..self.grip.clone() };
+        // Out of the shelter it still has to come, to where it is frozen or is not.
+        let sheltered = self.grip.sheltered || self.grip.frozen == Some(Freezer::Shelter);
+        let grip = Grip { frozen: None, sheltered, ..self.grip.clone() };
         self.set_grip(grip, at);
     }
 
@@ -221,7 +223,6 @@ impl Holding {
 
     /// The step that comes next, unless one is in flight or waits for its time.
     pub fn begin(&mut self, now: Mono, patience: &Patience) -> Option<Step> {
-        self.end_leave(now);
         if self.flight.is_some() || self.is_gone {
             return None;
         }
@@ -249,7 +250,8 @@ impl Holding {
 
     /// When it is to be handed over to its engine, if nothing happens until then.
     pub fn hands_over_at(&self, now: Mono) -> Option<Mono> {
-        let is_due = self.want != Want::Free && self.certain().frozen == Some(Freezer::Cgroup) && self.flight.is_none();
+        let is_cgroup_s = self.certain().frozen.is_some_and(|freezer| freezer != Freezer::Docker);
+        let is_due = self.want != Want::Free && is_cgroup_s && self.flight.is_none();
         self.handing.due_at().filter(|at| is_due && now < *at && !self.frozen_by_others)
     }
 
@@ -267,7 +269,10 @@ impl Holding {
     /// A step in doubt that is on the way to a hold is taken once more. On the way back it is undone like any other.
     fn again(&self, now: Mono) -> Option<Step> {
         let step = next(&self.certain(), self.want, self.body(now))?;
-        (self.want != Want::Free && self.doubts.contains(&step)).then_some(step)
+        // Where it is to be frozen changes with the time; where it may have been does not.
+        let by_cgroup = |step: Step| matches!(step, Step::Freeze(Freezer::Cgroup | Freezer::Shelter));
+        let is_it = |doubt: &&Step| **doubt == step || (by_cgroup(**doubt) && by_cgroup(step));
+        self.doubts.iter().find(is_it).copied().filter(|_| self.want != Want::Free)
     }
 
     /// What is known to have been done.
@@ -303,6 +308,11 @@ impl Holding {
         let failure = match outcome {
             Ok(()) => {
                 self.doubts.remove(&step);
+                let is_freeze = |step: &Step| matches!(step, Step::Freeze(_) | Step::HandOver);
+                if is_freeze(&step) {
+                    // However it came about, it is frozen.
+                    self.doubts.retain(|doubt| !is_freeze(doubt));
+                }
                 if step.is_by_engine() {
                     self.handing.act(at);
                 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::handing::Checks;
 use super::holding::Holding;
 use super::leave::{Lasting, Leaves, Sent, Word};
 use super::{Freezer, Grip, Means, Step, Want};
@@ -165,11 +166,11 @@ impl Keeper {
         }
     }
 
-    /// Who keeps it frozen: after so long not the cgroup any more but its engine, which then shows it as paused. `None`: always
-    /// the cgroup.
-    pub fn pause_after(&mut self, tenant: &TenantKey, after: Option<Duration>) {
+    /// Who keeps it frozen: after so long not the cgroup any more but its engine, which then shows it as paused, and sooner or later
+    /// than that so as not to be in the way of the engine's checks. `None`: always the cgroup.
+    pub fn pause_after(&mut self, tenant: &TenantKey, after: Option<Duration>, checks: Option<Checks>) {
         if let Some(holding) = self.tenants.get_mut(tenant) {
-            holding.handing.after = after;
+            (holding.handing.after, holding.handing.checks) = (after, checks);
         }
     }
 
@@ -348,6 +349,8 @@ impl Keeper {
 
 impl Turn {
     fn take(&mut self, tenant: &TenantKey, holding: &mut Holding, now: Mono, patience: &Patience) {
+        // When somebody's leave is over the policy is to be asked.
+        let leave_over = holding.end_leave(now).then_some(now);
         // A hold that turns out to be impossible is undone in the same turn.
         for _ in 0..2 {
             if let Some(step) = holding.begin(now, patience) {
@@ -356,7 +359,7 @@ impl Turn {
             self.changes.extend(holding.settle(tenant, now, patience));
         }
         self.notes.extend(holding.unwritten().map(|note| (tenant.clone(), note)));
-        let times = [self.again_at, holding.retry_at(), holding.hands_over_at(now), holding.leave_until()];
+        let times = [self.again_at, holding.retry_at(), holding.hands_over_at(now), holding.leave_until(), leave_over];
         self.again_at = times.into_iter().flatten().min();
     }
 }

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{GpuIndex, ProcKey};
 use crate::quantity::Bytes;
+pub use handing::{Check, Checks};
 pub use keeper::{By, HoldChange, HoldView, Keeper, Note, Order, Patience, Refused, Stage, Turn};
 pub use leave::{Leaves, Sent};
 pub use signal::{NoSignal, Signal};
@@ -55,12 +56,14 @@ impl Means {
     }
 }
 
-/// Who freezes a whole tenant.
+/// Who freezes a whole tenant; whose freeze is undone with another's comes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Freezer {
     /// The kernel, by the tenant's cgroup; the container engine does not know.
     Cgroup,
+    /// The kernel, by a cgroup below the tenant's own: its engine can run commands in the container.
+    Shelter,
     /// The Docker Engine: shown as paused, health checks suspended.
     Docker,
 }
@@ -134,7 +137,7 @@ pub struct Body<'a> {
     pub processes: &'a BTreeSet<ProcKey>,
     /// It has a cgroup of its own that can be frozen. Bare users have none.
     pub can_freeze: bool,
-    /// Who is to keep it frozen in the end. What Docker has paused stays with it.
+    /// Who is to keep it frozen now. What Docker has paused stays with it.
     pub freezer: Freezer,
 }
 
@@ -184,7 +187,7 @@ impl Grip {
         let mut grip = self.clone();
         match step {
             Step::Gate(process) | Step::Bar(process) => grip.gated.extend([process]),
-            Step::Freeze(freezer) => grip.frozen = Some(freezer),
+            Step::Freeze(freezer) => grip.freeze(freezer),
             // Undoing Docker's pause undoes the cgroup's freeze too.
             Step::HandOver => (grip.frozen, grip.sheltered) = (Some(Freezer::Docker), true),
             Step::Lock(process) => grip.locked.extend([process]),
@@ -223,10 +226,24 @@ impl Grip {
             Step::Unlock(process) => grip.locked.remove(&process),
             Step::Restore(process) => grip.parked.remove(&process),
             Step::Thaw(_) => grip.frozen.take().is_some(),
-            Step::HandOver | Step::Unshelter => std::mem::take(&mut grip.sheltered),
+            Step::HandOver => std::mem::take(&mut grip.sheltered),
+            Step::Unshelter => {
+                // Whether its own cgroup is frozen is for the thaw that follows.
+                grip.frozen =
+                    grip.frozen.map(|freezer| if freezer == Freezer::Shelter { Freezer::Cgroup } else { freezer });
+                std::mem::take(&mut grip.sheltered)
+            }
             Step::Gate(_) | Step::Bar(_) | Step::Freeze(_) | Step::Lock(_) | Step::Checkpoint(_) => true,
         };
         grip
+    }
+
+    /// What may have frozen it before stays on record: undoing Docker's pause undoes the cgroup's freeze too, and coming back from the
+    /// shelter undoes both of the kernel's.
+    fn freeze(&mut self, freezer: Freezer) {
+        let both = [self.frozen, Some(freezer)];
+        self.sheltered |= both.contains(&Some(Freezer::Docker)) && both.contains(&Some(Freezer::Shelter));
+        self.frozen = self.frozen.max(Some(freezer));
     }
 
     /// A process is no more; nothing of it can or need be undone.
@@ -302,9 +319,10 @@ fn towards_frozen(grip: &Grip, freezer: Freezer, body: Body<'_>) -> Option<Step>
     if !body.can_freeze {
         return None;
     }
-    match grip.frozen {
-        None => Some(Step::Freeze(freezer)),
-        Some(_) => hide_stops(grip, body).or_else(|| ungate(grip)).or_else(|| hand_over(grip, body)),
+    match (grip.frozen, freezer) {
+        (None, Freezer::Docker) => Some(Step::Freeze(freezer)),
+        (None, Freezer::Cgroup | Freezer::Shelter) => Some(freeze(body)),
+        (Some(_), _) => hide_stops(grip, body).or_else(|| ungate(grip)).or_else(|| hand_over(grip, body)),
     }
 }
 
@@ -321,7 +339,7 @@ fn towards_parked(grip: &Grip, body: Body<'_>) -> Option<Step> {
     lockable(grip, body)
         .or_else(|| missing(body.processes, &grip.locked).map(Step::Lock))
         .or_else(|| missing(body.processes, &grip.parked).map(Step::Checkpoint))
-        .or_else(|| body.can_freeze.then_some(Step::Freeze(Freezer::Cgroup)))
+        .or_else(|| body.can_freeze.then(|| freeze(body)))
 }
 
 /// What must be undone before the driver's lock can work: it waits for threads that stand still.
@@ -334,8 +352,16 @@ fn thaw(grip: &Grip) -> Option<Step> {
 }
 
 fn hand_over(grip: &Grip, body: Body<'_>) -> Option<Step> {
-    let is_due = (grip.frozen, body.freezer) == (Some(Freezer::Cgroup), Freezer::Docker);
+    let is_due = grip.frozen.is_some_and(|freezer| freezer != Freezer::Docker) && body.freezer == Freezer::Docker;
     (is_due && body.can_freeze).then_some(Step::HandOver)
+}
+
+/// How a freeze begins: the engine takes over later.
+fn freeze(body: Body<'_>) -> Step {
+    match body.freezer {
+        Freezer::Shelter => Step::Freeze(Freezer::Shelter),
+        Freezer::Cgroup | Freezer::Docker => Step::Freeze(Freezer::Cgroup),
+    }
 }
 
 fn ungate(grip: &Grip) -> Option<Step> {
@@ -346,7 +372,7 @@ fn ungate(grip: &Grip) -> Option<Step> {
 fn hide_stops(grip: &Grip, body: Body<'_>) -> Option<Step> {
     let stopped = first(&grip.stopped)?;
     Some(match grip.frozen {
-        None if body.can_freeze => Step::Freeze(Freezer::Cgroup),
+        None if body.can_freeze => freeze(body),
         _ => Step::Continue(stopped),
     })
 }
@@ -424,6 +450,20 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_frozen_in_the_shelter_is_handed_over_from_there_or_comes_back() {
+        let all = processes(&[1]);
+        let body = |freezer| Body { processes: &all, can_freeze: true, freezer };
+        let stopped = Grip { gated: all.clone(), stopped: all.clone(), ..Grip::default() };
+        let (steps, held) = way(stopped, Want::Gated, body(Freezer::Shelter));
+        assert_eq!(steps, [Step::Freeze(Freezer::Shelter), Step::Continue(process(1))]);
+        assert_eq!(next(&held, Want::Gated, body(Freezer::Cgroup)), None, "it stays where it is");
+        assert_eq!(way(held.clone(), Want::Gated, body(Freezer::Docker)).0, [Step::HandOver]);
+        let (steps, free) = way(held, Want::Free, body(Freezer::Cgroup));
+        assert_eq!(steps, [Step::Ungate(process(1)), Step::Thaw(Freezer::Shelter)]);
+        assert!(free.is_empty());
+    }
+
+    #[test]
     fn a_hand_over_that_a_crash_cut_short_is_undone_out_of_the_shelter_first() {
         let all = processes(&[1]);
         let body = Body { processes: &all, can_freeze: true, freezer: Freezer::Cgroup };
@@ -458,7 +498,7 @@ mod tests {
     }
 
     fn any_freezer() -> impl Strategy<Value = Freezer> {
-        prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Docker)]
+        prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Shelter), Just(Freezer::Docker)]
     }
 
     fn any_want() -> impl Strategy<Value = Want> {

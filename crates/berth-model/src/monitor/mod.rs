@@ -156,6 +156,7 @@ impl Monitor {
             | Event::Step { .. }
             | Event::Paused { .. }
             | Event::Signalled { .. }
+            | Event::HealthCheck { .. }
             | Event::Asked => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),

@@ -535,7 +535,7 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
         labels: BTreeMap::new(),
         owner: Some("grace".into()),
         started_at: None,
-        health_interval: None,
+        health: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
@@ -561,7 +561,7 @@ fn a_question_taken_back_is_asked_again_unless_it_was_answered_meanwhile() {
         labels: BTreeMap::new(),
         owner: None,
         started_at: None,
-        health_interval: None,
+        health: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
@@ -583,7 +583,7 @@ fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_befor
         labels: BTreeMap::new(),
         owner: None,
         started_at: None,
-        health_interval: None,
+        health: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts("a", "trainer"))));

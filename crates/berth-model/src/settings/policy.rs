@@ -113,7 +113,7 @@ impl Default for FifoSettings {
             longest_memory_wait: Span::from_millis(24 * 3_600_000),
             small_burst: Span::from_millis(10),
             light_use: whole(25),
-            contexts_at_once: 3,
+            contexts_at_once: 5,
             park_idle: Span::from_millis(10_000),
             fair_half_life: Span::from_millis(60_000),
             disturbance: Span::from_millis(500),

@@ -20,6 +20,8 @@ pub(super) use record::{Promise, Record, Weight};
 const LITTLE_DATA_MIB: u64 = 64;
 /// What was loaded since a look at the memory older than this may have missed.
 const FRESH_LOOK: Duration = Duration::from_millis(50);
+/// Who has had its context for less than this has not loaded more than little data since.
+const JUST_READY: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -113,15 +115,15 @@ impl Book {
 
     /// What was last told of its memory still holds: nobody loads anything before its context is ready.
     fn is_memory_known(&self, tenant: &Tenant) -> bool {
-        is_opening(tenant) || self.is_just_ready(tenant) || self.is_recent(self.looked_at)
+        is_opening(tenant) || self.is_just_ready(tenant) || self.is_within(FRESH_LOOK, self.looked_at)
     }
 
     fn is_just_ready(&self, tenant: &Tenant) -> bool {
-        self.is_recent(self.get(&tenant.key).and_then(|record| record.ready_at))
+        self.is_within(JUST_READY, self.get(&tenant.key).and_then(|record| record.ready_at))
     }
 
-    fn is_recent(&self, at: Option<Mono>) -> bool {
-        self.at.zip(at).is_some_and(|(now, at)| now.since(at) <= FRESH_LOOK)
+    fn is_within(&self, span: Duration, at: Option<Mono>) -> bool {
+        self.at.zip(at).is_some_and(|(now, at)| now.since(at) <= span)
     }
 
     fn pass_time(&mut self, settings: &FifoSettings, now: Mono) {
@@ -274,8 +276,8 @@ mod tests {
         let launches = |at: u64| Activity::AtLaunch { since: Mono(at * MS), computing_since: None };
         assert_eq!(weight(Activity::Opening { since: Mono(0) }, Some(250), 400), Weight::Slight);
         assert_eq!(weight(Activity::Loading, Some(250), 450), Weight::Slight, "its context is ready");
-        assert_eq!(weight(launches(460), Some(250), 460), Weight::Slight);
-        assert_eq!(weight(launches(460), None, 470), Weight::Slight, "not listed when that was asked");
-        assert_eq!(weight(launches(460), Some(250), 510), Weight::Unknown, "enough time to load much");
+        assert_eq!(weight(launches(451), Some(250), 451), Weight::Slight);
+        assert_eq!(weight(launches(451), None, 453), Weight::Slight, "not listed when that was asked");
+        assert_eq!(weight(launches(451), Some(250), 461), Weight::Unknown, "enough time to load much");
     }
 }

@@ -44,8 +44,7 @@ pub(super) fn wishes<'a>(
         if book.record(&tenant.key).let_in.is_none() {
             let gpus = gpus(tenant, view);
             let is_late = now.since(since) >= settings.longest_wait.get();
-            let is_lax = !is_barred(tenant, book) || is_idle(&gpus, view);
-            let most = settings.contexts_at_once.max(if is_lax { LEFT_ALONE } else { 0 });
+            let most = settings.contexts_at_once.max(if is_barred(tenant, book) { 0 } else { LEFT_ALONE });
             let count = gpus.iter().filter_map(|gpu| making.get(gpu)).max().copied().unwrap_or_default();
             let is_full = count >= most || gpus.iter().any(|gpu| awaited.contains(gpu));
             if is_full && !is_late && can_wait(tenant, book, settings) {
@@ -93,13 +92,6 @@ fn can_wait(tenant: &Tenant, book: &Book, settings: &FifoSettings) -> bool {
         && tenant.gang.is_none()
         && tenant.stand != Stand::ByPerson
         && book.weight(tenant, settings) != Weight::Light
-}
-
-/// Nobody computes there or is about to: what a context more costs those that are being made is no kernel's time.
-fn is_idle(gpus: &[GpuIndex], view: &View) -> bool {
-    let is_there = |tenant: &&Tenant| gpus.iter().any(|gpu| tenant.gpus.contains(gpu));
-    let computes = |tenant: &Tenant| matches!(tenant.activity, Activity::Computing { .. } | Activity::AtLaunch { .. });
-    !view.tenants.iter().filter(is_there).any(computes)
 }
 
 /// It was told to wait before its context, and not yet to go on.

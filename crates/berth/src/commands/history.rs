@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn tasks_and_holds_newest_first() {
-        let spent = Spent { active_seconds: Some(41.5), held_seconds: Some(12.0) };
+        let spent = Spent { active_seconds: Some(41.5), held_seconds: Some(12.0), burst_seconds: None };
         let task = Record::of_ended(&ended()[0], spent);
         let Happening::Task(story) = task.what.clone() else { panic!("{task:?}") };
         let unknown = TaskStory { spent: Spent::default(), peak_memory_bytes: None, end: None, ..story };
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_said() {
-        let task = Record::of_ended(&ended()[0], Spent { active_seconds: None, held_seconds: Some(0.0) });
+        let task = Record::of_ended(&ended()[0], Spent { active_seconds: None, held_seconds: Some(0.0), burst_seconds: None });
         let Happening::Task(story) = &task.what else { panic!("{task:?}") };
         assert!(!details(story).contains("computed") && !details(story).contains("held"), "{}", details(story));
         assert!(details(story).contains(&Bytes::from_mib(8_192).to_string()));

@@ -3,17 +3,20 @@
 //!
 //! `gate` holds by the cgroup's freezer, behind the engine's back; `freeze` by the engine's own pause.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use berth_load::{Edge, Event, Line, Phase};
+use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
 use berth_model::time::Span;
+use serde_json::Value;
 
 use crate::support::held::{hold, is_at, is_frozen, launching, nothing_is_left, stage};
 use crate::support::{
-    CgroupParent, Cgroups, Container, Daemon, Engine, OwnEngine, Proxy, run, skip, throughout, until,
+    CgroupParent, Cgroups, Container, Daemon, Engine, OwnEngine, Proxy, run, skip, throughout, until, until_within,
 };
 
 const BOTH: [&str; 2] = ["gate", "freeze"];
@@ -253,10 +256,18 @@ fn a_hold_that_lasts_is_shown_by_the_engine_and_nothing_runs_on_the_way() {
     assert_eq!(told, 2, "one hold and one release: {:?}", events.all());
 }
 
-/// Its check is a command in the container, which cannot run while that stands still. One check may come just before the engine
-/// takes over; two in a row are a second apart.
-const CHECKED: [&str; 8] =
-    ["--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s", "--health-retries", "2"];
+/// Its check is a command in the container, which cannot run while that stands still.
+const CHECKED: [&str; 6] = ["--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s"];
+
+/// The ends of its last checks by the engine's clock, none of which has failed. The engine keeps five.
+fn good_checks(container: &Container) -> BTreeSet<String> {
+    let told: Vec<Value> = serde_json::from_str(&container.says("json .State.Health.Log")).unwrap();
+    let end = |check: &Value| {
+        assert_eq!(check["ExitCode"], 0, "a check of {} has failed: {check}", container.name);
+        check["End"].to_string()
+    };
+    told.iter().map(end).collect()
+}
 
 /// What the engine has told of its health, in order. While a container is paused, `docker inspect` says unhealthy whatever its
 /// checks said; nobody is told so, and no check fails.
@@ -273,7 +284,7 @@ fn a_container_whose_health_is_checked_stays_healthy_however_long_it_is_held() {
     let Some(engine) = Engine::for_test(test) else { return };
     let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
     let container = launching(&engine, &host, &daemon, "checked", &CHECKED);
-    let checks = || container.says("json .State.Health.Log");
+    let checks = || good_checks(&container);
     let is_healthy = || (container.says(".State.Health.Status") == "healthy").then_some(());
     until("the first check", is_healthy);
     let cgroup = hold(&daemon, &container, "gate");
@@ -283,6 +294,7 @@ fn a_container_whose_health_is_checked_stays_healthy_however_long_it_is_held() {
     daemon.berth(&["release", &container.name]).ok();
     nothing_is_left(&daemon, &cgroup);
     until("the next check", is_healthy);
+    checks();
     let told = told_of_health(&engine, &container);
     assert!(!told.is_empty() && told.iter().all(|status| status == "health_status: healthy"), "{told:?}");
 
@@ -295,6 +307,64 @@ fn a_container_whose_health_is_checked_stays_healthy_however_long_it_is_held() {
     let is_told = || told_of_health(&engine, &container).iter().any(|status| status == "health_status: unhealthy");
     until("checks to fail", || is_told().then_some(()));
     std::fs::write(cgroup.join(file), thawed).unwrap();
+}
+
+/// A check that asks the one who is held hangs while it stands still; the engine takes over before that counts as failed.
+#[test]
+fn a_check_that_waits_for_whom_is_held_is_not_let_fail() {
+    let test = "a_check_that_waits_for_whom_is_held_is_not_let_fail";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| ()) else { return };
+    let asks = ["--health-cmd", "read answer < /tmp/answers", "--health-interval", "1s", "--health-timeout", "4s"];
+    // The engine ends a check that it drops, and whoever answers it lives on.
+    let answers =
+        "mkfifo /tmp/answers; trap '' PIPE; (while :; do echo yes > /tmp/answers; done) & exec /berth load light";
+    let container = engine.run_shell(&host, "answers", &asks, answers);
+    daemon.row_where(&container.key(), |row| row.container_name == container.name && row.task_id.is_some());
+    until("the first check", || (!good_checks(&container).is_empty()).then_some(()));
+    let begun = std::time::Instant::now();
+    daemon.berth(&["hold", &container.name, "--by", "gate"]).ok();
+    until("the engine to take over", || (container.says(".State.Status") == "paused").then_some(()));
+    assert!(begun.elapsed() < Duration::from_secs(8), "sooner than a hold that nobody checks");
+    let last = good_checks(&container);
+    throughout(Duration::from_secs(3), || assert_eq!(good_checks(&container), last, "it is checked while it is held"));
+    daemon.berth(&["release", &container.name]).ok();
+    until("the next check", || (good_checks(&container).last() > last.last()).then_some(()));
+}
+
+/// Computes a fifth of a second again and again, and copies and rests in between: three of them contend, and are held for parts of
+/// a second.
+const CONTENDS: [&str; 6] = ["--size", "8000", "--repeats", "100000", "--gap", "20ms"];
+const CHECKS: usize = 8;
+const HOLDS: usize = 40;
+
+#[test]
+fn contending_containers_stay_healthy_and_no_check_fails_over_many_short_holds() {
+    let test = "contending_containers_stay_healthy_and_no_check_fails_over_many_short_holds";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let fifo = |settings: &mut berth_model::Settings| settings.hold.policy = PolicyName::Fifo;
+    let Some((host, daemon)) = stage(test, &engine, fifo) else { return };
+    let events = daemon.events();
+    let containers: Vec<Container> = ["1s", "1s", "2s"]
+        .iter()
+        .map(|interval| {
+            let options = ["--health-cmd", "true", "--health-interval", interval, "--health-timeout", "10s"];
+            engine.run(&host, "contends", &options, &CONTENDS)
+        })
+        .collect();
+    let mut checks = vec![BTreeSet::new(); containers.len()];
+    until_within(Duration::from_secs(120), "many holds and checks", || {
+        for (container, checks) in containers.iter().zip(&mut checks) {
+            checks.extend(good_checks(container));
+            if !checks.is_empty() {
+                assert_eq!(container.says(".State.Health.Status"), "healthy", "{}", container.name);
+            }
+        }
+        let holds = events.all().iter().filter(|change| change.kind() == "tenant_held").count();
+        (holds >= HOLDS && checks.iter().all(|checks| checks.len() >= CHECKS)).then_some(())
+    });
+    let counts: Vec<usize> = checks.iter().map(BTreeSet::len).collect();
+    eprintln!("{} holds, checks: {counts:?}", events.all().len());
 }
 
 #[test]

@@ -38,5 +38,6 @@ fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_held_again_when_it_lives
     host.now += 1_000 * MS;
     host.look(&[1, 2]);
     host.settle();
+    host.settle();
     assert_eq!(host.steps(), [(tenant(2), Step::Gate(key(2)))], "while the other computes on");
 }

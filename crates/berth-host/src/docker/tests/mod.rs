@@ -328,7 +328,7 @@ fn a_real_engine_s_container_is_followed_through_its_life() {
     assert_eq!((facts.name.as_str(), facts.owner.as_deref()), (container.name.as_str(), Some("ann")));
     assert_eq!(facts.image, image);
     assert!(facts.started_at.is_some());
-    assert_eq!(facts.health_interval, Some(Duration::from_millis(1_500)));
+    assert_eq!(facts.health.map(|health| health.every), Some(Duration::from_millis(1_500)));
 
     assert!(docker.describe(created.clone()));
     assert_eq!(of(&told, &created), facts);

@@ -160,7 +160,7 @@ fn a_person_s_word_beats_the_policy_s_until_the_task_ends() {
 #[test]
 fn what_a_person_unpauses_is_theirs_and_its_gate_is_taken_away() {
     let mut keeper = keeper(&[1]);
-    keeper.pause_after(&tenant(), Some(Duration::ZERO));
+    keeper.pause_after(&tenant(), Some(Duration::ZERO), None);
     keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
     run(&mut keeper, Mono(0));
     keeper.halted(&tenant(), process(1), Mono(1));
@@ -213,7 +213,7 @@ const PAUSE_AFTER: Duration = Duration::from_secs(10);
 /// Frozen by the cgroup at a launch, and to be paused by its engine after a while.
 fn held_at_a_launch() -> Keeper {
     let mut keeper = keeper(&[1]);
-    keeper.pause_after(&tenant(), Some(PAUSE_AFTER));
+    keeper.pause_after(&tenant(), Some(PAUSE_AFTER), None);
     keeper.want(&tenant(), Want::Gated, By::Policy, "", Mono(0)).unwrap();
     run(&mut keeper, Mono(0));
     keeper.halted(&tenant(), process(1), Mono(0));
@@ -277,8 +277,8 @@ fn whom_someone_sends_a_signal_is_let_go_to_take_it_and_left_alone_for_as_long_a
     assert_eq!(keeper.turn(Mono(2)).again_at, Some(until), "it asks to be woken for it");
     let view = keeper.view(&tenant(), Mono(2)).unwrap();
     assert_eq!((view.left_alone_until, view.reason.as_str()), (Some(until), "someone sent it SIGHUP"));
-    keeper.turn(until);
-    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", until), Ok(()), "the policy decides again");
+    assert_eq!(keeper.turn(until).again_at, Some(until), "the policy is to be asked");
+    assert_eq!(keeper.want(&tenant(), Want::Gated, By::Policy, "", until), Ok(()), "and decides again");
 }
 
 #[test]

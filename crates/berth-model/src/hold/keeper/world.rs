@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::hold::{Body, Freezer, next};
+use crate::event::HealthChecks;
+use crate::hold::{Body, Check, Freezer, next};
 
 const PIDS: std::ops::Range<u32> = 1..4;
 
@@ -22,6 +23,7 @@ enum Input {
     },
     Launch(usize, Index),
     Come(usize, u32),
+    Check(usize, Check),
     Exit(usize, Index),
     Thaw(usize),
     Pause(usize),
@@ -62,7 +64,12 @@ impl World {
                 let alive = self.alive.entry(tenant(*number)).or_default();
                 alive.insert(ProcKey { pid: *pid, start_ticks: self.births });
                 self.keeper.meet(&tenant(*number), alive, number.is_multiple_of(2), now);
-                self.keeper.pause_after(&tenant(*number), Some(PAUSE_AFTER));
+                self.keeper.pause_after(&tenant(*number), Some(PAUSE_AFTER), None);
+            }
+            Input::Check(number, check) => {
+                let of = HealthChecks { every: Duration::from_secs(1), within: Duration::from_secs(1) };
+                let checks = Checks { of, check: *check };
+                self.keeper.pause_after(&tenant(*number), Some(PAUSE_AFTER), Some(checks));
             }
             Input::Exit(number, which) => self.exit(&tenant(*number), which),
             Input::Thaw(number) => self.thaw(&tenant(*number)),
@@ -94,10 +101,12 @@ impl World {
         self.keeper.step(tenant, step, outcome, self.now);
     }
 
-    /// Nothing happens to the dead, and what others froze is theirs. A hand-over may end in the shelter.
+    /// Nothing happens to the dead, and what others froze is theirs; into it the way out of the shelter leads all the same. A hand-over
+    /// may end in the shelter.
     fn happen(&mut self, tenant: &TenantKey, step: Step, is_whole: bool) {
         let is_dead = |process| !self.alive.get(tenant).is_some_and(|alive| alive.contains(&process));
-        if step.process().is_some_and(is_dead) || (step.process().is_none() && self.paused.contains(tenant)) {
+        let is_whole_tenant_s = step.process().is_none() && step != Step::Unshelter;
+        if step.process().is_some_and(is_dead) || (is_whole_tenant_s && self.paused.contains(tenant)) {
             return;
         }
         if let Some(real) = self.real.get_mut(tenant) {
@@ -145,12 +154,17 @@ impl World {
     }
 
     fn pause(&mut self, tenant: &TenantKey) {
-        let is_ours = self.real.get(tenant).is_some_and(|real| real.frozen.is_some());
+        // The engine sees nothing of the shelter.
+        let is_seen = |real: &Grip| real.frozen.is_some_and(|freezer| freezer != Freezer::Shelter);
+        let is_ours = self.real.get(tenant).is_some_and(is_seen);
         if !is_ours
             && !self.is_at_the_engine(tenant)
             && self.alive.contains_key(tenant)
             && self.paused.insert(tenant.clone())
         {
+            if let Some(real) = self.real.get_mut(tenant) {
+                real.sheltered |= real.frozen.take().is_some();
+            }
             self.keeper.engine_told(tenant, true, 7, self.now);
         }
     }
@@ -194,9 +208,15 @@ impl World {
         } else {
             let nobody = BTreeSet::new();
             let processes = self.alive.get(tenant).unwrap_or(&nobody);
-            let freezer = if step == Step::HandOver { Freezer::Docker } else { Freezer::Cgroup };
+            let freezer = match step {
+                Step::HandOver => Freezer::Docker,
+                Step::Freeze(Freezer::Shelter) => Freezer::Shelter,
+                _ => Freezer::Cgroup,
+            };
             let body = Body { processes, can_freeze: true, freezer };
-            let is_repeated = grip.begun(step) == grip;
+            // A hand-over that may not have happened is taken once more, also out of a shelter that has been left meanwhile.
+            let is_repeated =
+                grip.begun(step) == Grip { sheltered: grip.sheltered || step == Step::HandOver, ..grip.clone() };
             // On the way back one process that could not be set free is passed over.
             let hides_a_stop = matches!(step, Step::Freeze(_)) && !grip.stopped.is_empty();
             let is_next = next(&grip, view.want, body) == Some(step);
@@ -223,7 +243,9 @@ impl World {
                 real.frozen != Some(Freezer::Docker) || left.frozen == real.frozen,
                 "{tenant}: {real:?} but {left:?}"
             );
-            assert!(!real.sheltered || left.sheltered, "{tenant}: {real:?} but {left:?}");
+            let may_be_sheltered = left.sheltered || left.frozen == Some(Freezer::Shelter);
+            let is_sheltered = real.sheltered || real.frozen == Some(Freezer::Shelter);
+            assert!(!is_sheltered || may_be_sheltered, "{tenant}: {real:?} but {left:?}");
         }
     }
 
@@ -280,6 +302,11 @@ fn any_want() -> impl Strategy<Value = Want> {
     ]
 }
 
+fn any_check() -> impl Strategy<Value = Check> {
+    let when = || (0_u64..20_000).prop_map(|ms| Mono(ms * 1_000_000));
+    prop_oneof![Just(Check::Unknown), when().prop_map(Check::DueAt), when().prop_map(|since| Check::UnderWay { since }),]
+}
+
 fn any_input() -> impl Strategy<Value = Input> {
     let who = || 0_usize..2;
     let told = prop_oneof![4 => Just(Ok(())), 1 => any::<bool>().prop_map(Err)];
@@ -288,6 +315,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         12 => (who(), told, any::<bool>()).prop_map(|(tenant, told, happened)| Input::End { tenant, told, happened }),
         3 => (who(), any::<Index>()).prop_map(|(who, which)| Input::Launch(who, which)),
         3 => (who(), PIDS).prop_map(|(who, pid)| Input::Come(who, pid)),
+        2 => (who(), any_check()).prop_map(|(who, check)| Input::Check(who, check)),
         2 => (who(), any::<Index>()).prop_map(|(who, which)| Input::Exit(who, which)),
         1 => who().prop_map(Input::Thaw),
         1 => who().prop_map(Input::Pause),

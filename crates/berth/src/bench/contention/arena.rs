@@ -204,6 +204,11 @@ impl Arena {
 
     fn ask(&mut self, now: u64) {
         self.is_unasked = false;
+        let crowd = u32::try_from(self.tenants.iter().filter(|tenant| tenant.computes()).count()).unwrap_or(u32::MAX);
+        for tenant in &mut self.tenants {
+            let beside = tenant.computes().then_some(crowd);
+            tenant.stay.bursts.note(beside, Mono(now));
+        }
         let verdict = self.policy.decide(&self.view(), Mono(now));
         self.again_at = verdict.again_at.map(|at| at.0.max(now + ns(LEAST_PAUSE)));
         for Decision { tenant, action, reason } in verdict.decisions {

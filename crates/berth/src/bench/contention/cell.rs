@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_model::Mono;
 use berth_model::hold::Means;
 use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
-use berth_policy::{FifoSettings, PaperSettings, Policy};
+use berth_policy::{FifoSettings, PaperSettings, Policy, Verdict, View};
 use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub enum Way {
     /// A lock around each kernel, first come, first served, at no cost; the rest overlaps. No bound: who also orders contexts, or
     /// kernels by their length, does better. [`Cell::bound`] is one.
     KernelLock,
+    /// berth watches with everything it has, and holds nobody: what seeing alone costs.
+    Watched,
     Managed(Contender),
 }
 
@@ -76,6 +79,23 @@ pub const FIFO_LOCK_KNOWN: Contender = Contender { name: "fifo-lock-known", reme
 pub const FIFO_FREEZE_KNOWN: Contender = Contender { name: "fifo-freeze-known", remembers: true, ..FIFO_FREEZE };
 /// A host without eBPF: the driver's list every few milliseconds, lock and freezer.
 pub const FIFO_BLIND: Contender = fifo("fifo-blind", |_| Terms::without_probes());
+
+const WATCHED: Contender =
+    Contender { name: "watched", policy: || Box::new(Nobody), terms: |_| Terms::full(), remembers: false };
+
+/// Holds nobody.
+#[derive(Debug)]
+struct Nobody;
+
+impl Policy for Nobody {
+    fn name(&self) -> &'static str {
+        "nobody"
+    }
+
+    fn decide(&mut self, _: &View, _: Mono) -> Verdict {
+        Verdict::default()
+    }
+}
 
 const fn fifo(name: &'static str, terms: fn(u64) -> Terms) -> Contender {
     Contender { name, policy: || Box::new(Fifo::new(FifoSettings::default())), terms, remembers: false }
@@ -157,6 +177,7 @@ impl Way {
             Way::Unmanaged => "unmanaged",
             Way::Mps => "mps",
             Way::KernelLock => "kernel-lock",
+            Way::Watched => WATCHED.name,
             Way::Managed(contender) => contender.name,
         }
     }
@@ -168,11 +189,15 @@ impl Case {
             Way::OneByOne => (Order::OneByOne, Sharing::TimeSliced),
             Way::KernelLock => (Order::KernelsOneByOne, Sharing::TimeSliced),
             Way::Mps => (Order::Together, Sharing::Mps),
-            Way::Unmanaged | Way::Managed(_) => (Order::Together, Sharing::TimeSliced),
+            Way::Unmanaged | Way::Watched | Way::Managed(_) => (Order::Together, Sharing::TimeSliced),
         };
         let programs = self.workload.programs(self.tenants, seed);
         let scenario = Scenario { programs, order, sharing, seed };
-        let Way::Managed(contender) = way else { return Ok(Sample::of(&scenario.run(profile)?, 0, Vec::new())) };
+        let contender = match way {
+            Way::Managed(contender) => contender,
+            Way::Watched => WATCHED,
+            _ => return Ok(Sample::of(&scenario.run(profile)?, 0, Vec::new())),
+        };
         let owners: Vec<String> = (0..self.tenants).map(|index| format!("user-{index}")).collect();
         let arena = || Arena::new((contender.policy)(), (contender.terms)(seed), &owners);
         let mut arena = if contender.remembers {

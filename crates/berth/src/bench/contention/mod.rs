@@ -51,7 +51,7 @@ pub struct CellFailed {
 
 /// `told` hears what is being run.
 pub fn run(plan: &Plan, told: &dyn Fn(&str)) -> Result<Report, CellFailed> {
-    let ways: Vec<Way> = [Way::OneByOne, Way::Unmanaged, Way::Mps, Way::KernelLock]
+    let ways: Vec<Way> = [Way::OneByOne, Way::Unmanaged, Way::Mps, Way::KernelLock, Way::Watched]
         .into_iter()
         .chain(plan.contenders.iter().copied().map(Way::Managed))
         .collect();

@@ -89,6 +89,11 @@ impl OverUnmanaged {
             burst_seconds: (0..tenants).map(seconds).collect(),
         }
     }
+
+    /// Of the tenant whose bursts take longest against unmanaged, how much longer.
+    pub fn slowest_bursts(&self) -> f64 {
+        self.bursts.iter().flatten().copied().fold(0.0, f64::max)
+    }
 }
 
 /// `alone`: the same programs one by one; `sample`: with their starts.

@@ -80,6 +80,7 @@ fn each(cells: &[&Cell]) -> Vec<Series> {
 
 /// One curve for each way but those left out.
 fn managed(cells: &[&Cell], but: &[&str], value: impl Fn(&Cell, &Column) -> f64) -> Vec<Series> {
-    let ways = ways(cells).into_iter().enumerate().filter(|(_, way)| !but.contains(way));
+    let ways = ways(cells).into_iter().filter(|way| *way != "watched");
+    let ways = ways.enumerate().filter(|(_, way)| !but.contains(way));
     ways.map(|(style, way)| curve(cells, style, way, |cell| Some(value(cell, cell.ways.get(way)?)))).collect()
 }

@@ -130,14 +130,16 @@ fn each(cells: &[&Cell]) -> String {
 /// Ways in the order people compare them, then any other.
 pub fn ways(cells: &[&Cell]) -> Vec<&'static str> {
     let mut ways: Vec<&'static str> = cells.iter().flat_map(|cell| cell.ways.keys().copied()).collect();
-    let place = |way: &&str| ["one-by-one", "unmanaged", "mps", "kernel-lock"].iter().position(|known| known == way);
+    let place =
+        |way: &&str| ["one-by-one", "unmanaged", "mps", "kernel-lock", "watched"].iter().position(|known| known == way);
     ways.sort_by_key(|way| (place(way).unwrap_or(usize::MAX), *way));
     ways.dedup();
     ways
 }
 
 fn totals(cells: &[&Cell]) -> String {
-    let ways = ways(cells);
+    let mut ways = ways(cells);
+    ways.retain(|way| *way != "watched");
     let mut headings = vec!["TOTAL", "BOUND"];
     headings.extend(ways.iter().flat_map(|way| if *way == "unmanaged" { vec![*way] } else { vec![*way, "×"] }));
     let rows = cells.iter().map(|cell| {
@@ -183,7 +185,7 @@ fn details(cells: &[&Cell]) -> String {
         "END",
     ];
     let ways = ways(cells);
-    let shown = |way: &&&'static str| !matches!(**way, "one-by-one" | "mps");
+    let shown = |way: &&&'static str| !matches!(**way, "one-by-one" | "mps" | "watched");
     let rows = cells.iter().flat_map(|cell| {
         let columns = ways.iter().filter(shown).filter_map(|way| Some((*way, cell.ways.get(way)?)));
         columns.map(|(way, column)| detail(cell, way, column))

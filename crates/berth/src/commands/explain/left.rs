@@ -128,7 +128,7 @@ mod tests {
             started_at: at(-400),
             start_evidence: Evidence::Probe,
             seconds: 360.0,
-            spent: Spent { active_seconds: None, held_seconds: Some(14.0) },
+            spent: Spent { active_seconds: None, held_seconds: Some(14.0), burst_seconds: None },
             peak_memory_bytes: None,
             end: Some(TaskEnd::Exited),
         })

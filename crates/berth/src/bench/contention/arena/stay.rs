@@ -1,6 +1,7 @@
 //! What the daemon's history would keep of a tenant's stay: how long it computed, how long it was held, its memory.
 
-use berth_model::Bytes;
+use berth_model::bursts::Bursts;
+use berth_model::{Bytes, Mono};
 use berth_policy::Past;
 
 use super::NS;
@@ -10,6 +11,7 @@ pub(super) struct Stay {
     pub(super) present: Watch,
     pub(super) computing: Watch,
     pub(super) held: Watch,
+    pub(super) bursts: Bursts,
     pub(super) peak_memory: Option<Bytes>,
 }
 
@@ -18,8 +20,6 @@ pub(super) struct Stay {
 pub(super) struct Watch {
     since: Option<u64>,
     total_ns: u64,
-    /// Sum of the squares of the times in seconds that it was so at once.
-    squares: f64,
 }
 
 impl Stay {
@@ -32,7 +32,7 @@ impl Stay {
             active_seconds: active,
             peak_memory: self.peak_memory,
             duty,
-            burst_seconds: Some(self.computing.squares(now) / active),
+            burst_seconds: self.bursts.usual(Mono(now)),
         })
     }
 }
@@ -41,23 +41,13 @@ impl Watch {
     pub(super) fn set(&mut self, is_so: bool, now: u64) {
         match (is_so, self.since) {
             (true, None) => self.since = Some(now),
-            (false, Some(_)) => {
-                *self = Watch { since: None, total_ns: self.total_ns(now), squares: self.squares(now) };
-            }
+            (false, Some(_)) => *self = Watch { since: None, total_ns: self.total_ns(now) },
             _ => {}
         }
     }
 
     fn total_ns(&self, now: u64) -> u64 {
-        self.total_ns + self.lasts_ns(now)
-    }
-
-    fn squares(&self, now: u64) -> f64 {
-        self.squares + (self.lasts_ns(now) as f64 / NS).powi(2)
-    }
-
-    fn lasts_ns(&self, now: u64) -> u64 {
-        self.since.map_or(0, |since| now.saturating_sub(since))
+        self.total_ns + self.since.map_or(0, |since| now.saturating_sub(since))
     }
 }
 
@@ -75,6 +65,8 @@ mod tests {
         stay.computing.set(true, 5 * second);
         stay.computing.set(true, 6 * second);
         stay.computing.set(false, 8 * second);
+        stay.bursts.note(Some(1), Mono(5 * second));
+        stay.bursts.note(None, Mono(8 * second));
         let past = Past { active_seconds: 3.0, peak_memory: None, duty: 0.5, burst_seconds: Some(3.0) };
         assert_eq!(stay.past(10 * second), Some(past));
         assert_eq!(Stay::default().past(second), None);

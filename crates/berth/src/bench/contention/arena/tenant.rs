@@ -132,9 +132,13 @@ impl Tenant {
         self.follow(now);
     }
 
+    pub(super) fn computes(&self) -> bool {
+        matches!(self.activity, Activity::Computing { .. }) && self.is_here()
+    }
+
     /// Counts what its time goes to.
     fn follow(&mut self, now: u64) {
-        self.stay.computing.set(matches!(self.activity, Activity::Computing { .. }) && self.is_here(), now);
+        self.stay.computing.set(self.computes(), now);
         self.stay.held.set(self.grip.is_still() && self.is_here(), now);
     }
 
