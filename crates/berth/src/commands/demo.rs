@@ -30,6 +30,7 @@ Try next
   berth doctor                     what this host can do, and what is missing
   berth ps                         who is on this host's GPUs
   berth top                        the same, live
+  berth daemon                     watch this host; `berth policy set fifo` lets those who contend take turns
   berth bench detect               how exactly berth sees, and what it costs
   berth sim serve --dir /tmp/sim   a simulated GPU of your own; `berth sim env` tells how to use it";
 

@@ -150,3 +150,38 @@ fn tell(told: &Released, json: bool) -> Result<ExitCode> {
     }
     Ok(if told.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn whom_to_release_is_one_or_all_and_who_says_neither_is_told_so() {
+        let parse = |line: &[&str]| Line::try_parse_from(["release"].iter().chain(line));
+        let neither = parse(&[]).unwrap_err().to_string();
+        assert!(neither.contains("<NAME|--all>"), "{neither}");
+        assert!(parse(&["trainer", "--all"]).is_err() && parse(&["trainer", "--force"]).is_err());
+        assert!(parse(&["--all", "--to-policy"]).is_err());
+        assert!(parse(&["trainer", "--to-policy"]).is_ok() && parse(&["--all", "--force", "--within", "2m"]).is_ok());
+    }
+
+    #[test]
+    fn who_is_not_free_yet_is_told_apart() {
+        let standing = |name: &str, is_settled| Standing {
+            tenant: berth_model::TenantKey::User { uid: 0 },
+            name: name.into(),
+            hold: None,
+            is_settled,
+        };
+        let told = Released::of(vec![standing("a", true), standing("b", false)]);
+        assert_eq!((told.released.as_slice(), told.left.len()), (&["a".to_owned()][..], 1));
+    }
+}

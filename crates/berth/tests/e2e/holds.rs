@@ -137,6 +137,9 @@ fn fifo_holds_the_second_of_two_products_and_explain_says_who_computes() {
         return;
     }
     let [mut first, mut second] = two_products(&host, &daemon);
+    let turn = daemon.berth(&["explain", first.cgroup.path()]).ok();
+    let awaited = format!("free: it is its turn; `{}` waits for it", second.cgroup.path());
+    assert!(turn.contains(&awaited), "{turn}");
     let why = daemon.berth(&["explain", second.cgroup.path()]).ok();
     let told = why.lines().next().unwrap_or_default();
     let expected = format!(" at its first launch: `{}` computes on GPU 0; next in line", first.cgroup.path());
@@ -258,7 +261,7 @@ fn whom_someone_tells_to_end_is_let_go_and_ends_by_itself() {
         Change::TenantReleased { tenant: whom, reason, .. } if *whom == tenant.key() => Some(reason.clone()),
         _ => None,
     });
-    assert_eq!(reason, "someone sent it a signal");
+    assert_eq!(reason, "someone sent it SIGTERM");
 }
 
 #[test]
