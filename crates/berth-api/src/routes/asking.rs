@@ -21,7 +21,8 @@ pub(super) fn standing() -> Standing {
 
 pub(super) fn told() -> Told {
     let snapshot = snapshot();
-    let spent = berth_model::history::Spent { active_seconds: Some(7.0), held_seconds: Some(2.0), burst_seconds: Some(0.5) };
+    let spent =
+        berth_model::history::Spent { active_seconds: Some(7.0), held_seconds: Some(2.0), burst_seconds: Some(0.5) };
     Told { records: vec![Record::of_ended(&snapshot.ended[0], spent)], is_cut: true, damaged: 1 }
 }
 

@@ -221,7 +221,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_said() {
-        let task = Record::of_ended(&ended()[0], Spent { active_seconds: None, held_seconds: Some(0.0), burst_seconds: None });
+        let task =
+            Record::of_ended(&ended()[0], Spent { active_seconds: None, held_seconds: Some(0.0), burst_seconds: None });
         let Happening::Task(story) = &task.what else { panic!("{task:?}") };
         assert!(!details(story).contains("computed") && !details(story).contains("held"), "{}", details(story));
         assert!(details(story).contains(&Bytes::from_mib(8_192).to_string()));

@@ -352,8 +352,13 @@ mod tests {
 
     #[test]
     fn what_the_same_program_did_before_is_told_as_far_as_it_is_known() {
-        let told =
-            Before { tasks: 3, active_seconds: Some(5.24), duty: None, peak_memory_bytes: Some(Bytes::from_mib(2048)), burst_seconds: None };
+        let told = Before {
+            tasks: 3,
+            active_seconds: Some(5.24),
+            duty: None,
+            peak_memory_bytes: Some(Bytes::from_mib(2048)),
+            burst_seconds: None,
+        };
         assert_eq!(
             before(&told),
             "computed for 5.2 s, took up to 2.0 GiB (3 tasks of the same owner, image and command)"
