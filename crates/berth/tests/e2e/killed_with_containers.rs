@@ -1,7 +1,7 @@
 //! The daemon killed at many instants while it holds containers: two seconds later nobody is held but whom a person paused.
 //!
-//! `BERTH_TEST_KILLS` says how often; each time at another instant. Once on the machine's cgroups, and once on a host with the
-//! unified hierarchy alone.
+//! `BERTH_TEST_KILLS` says how often; each time at another instant, drawn by the seed that is printed and that `BERTH_TEST_SEED`
+//! gives again. Once on the machine's cgroups, and once on a host with the unified hierarchy alone.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,10 +16,9 @@ use crate::support::{Cgroups, Container, Daemon, Engine, Host, OwnEngine, run, s
 
 /// What the design promises.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
-const KILLS: u64 = 3;
-/// No two kills after the same time, and none after more than this.
-const LATEST_MS: u64 = 1_900;
-const STRIDE_MS: u64 = 487;
+const KILLS: u64 = 8;
+/// No kill comes later than this after everybody is held whom root says: several turns of those who contend.
+const LATEST_US: u64 = 1_200_000;
 
 /// Computes a fifth of a second again and again, and copies and rests in between: three of them contend.
 const CONTENDS: [&str; 6] = ["--size", "8000", "--repeats", "100000", "--gap", "20ms"];
@@ -28,6 +27,8 @@ struct Scene {
     contenders: Vec<Container>,
     /// Held by root's word, by the freezer, by the engine's pause and by the driver's lock.
     by_word: Vec<(Container, &'static str)>,
+    /// Being parked by root's word when the daemon is killed: its GPU memory is on its way, or out.
+    parked: Container,
     /// By somebody else, before there was any daemon.
     paused: Container,
 }
@@ -38,11 +39,12 @@ impl Scene {
         let by_word = ["gate", "freeze", "lock"].map(|means| (engine.run(host, means, &[], &["light"]), means));
         let paused = engine.run(host, "paused", &[], &["hold"]);
         paused.docker(&["pause"]).ok();
-        Self { contenders, by_word: by_word.into(), paused }
+        let parked = engine.run(host, "park", &[], &["light"]);
+        Self { contenders, by_word: by_word.into(), parked, paused }
     }
 
     fn held(&self) -> impl Iterator<Item = &Container> {
-        self.contenders.iter().chain(self.by_word.iter().map(|(container, _)| container))
+        self.contenders.iter().chain(self.by_word.iter().map(|(container, _)| container)).chain([&self.parked])
     }
 
     /// With all of them known, and held whom root says.
@@ -71,6 +73,27 @@ fn kills() -> u64 {
     std::env::var("BERTH_TEST_KILLS").map_or(KILLS, |count| count.parse().expect("BERTH_TEST_KILLS is a number"))
 }
 
+/// Instants after which to kill, repeatable by their seed.
+struct Instants(u64);
+
+impl Instants {
+    fn of_this_run() -> Self {
+        let given = std::env::var("BERTH_TEST_SEED").ok();
+        let drawn = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| u64::from(time.subsec_nanos()));
+        let seed = given.map_or_else(drawn, |seed| seed.parse().expect("BERTH_TEST_SEED is a number"));
+        eprintln!("instants of kills: BERTH_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    /// SplitMix64: any seed will do, and neighbours have nothing in common.
+    fn next(&mut self) -> Duration {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Duration::from_micros((mixed ^ (mixed >> 31)) % LATEST_US)
+    }
+}
+
 #[test]
 fn two_seconds_after_any_kill_nobody_is_held_but_whom_a_person_paused() {
     let test = "two_seconds_after_any_kill_nobody_is_held_but_whom_a_person_paused";
@@ -79,12 +102,15 @@ fn two_seconds_after_any_kill_nobody_is_held_but_whom_a_person_paused() {
     let scene = Scene::set(&engine, &host);
     let cgroups: Vec<PathBuf> = scene.held().map(Container::freezer).collect();
     let frozen = || cgroups.iter().filter(|cgroup| is_frozen(cgroup)).count();
-    let mut held_at_a_kill = 0;
+    let (mut held_at_a_kill, mut instants) = (0, Instants::of_this_run());
     for round in 0..kills() {
         scene.manage(&daemon);
-        std::thread::sleep(Duration::from_millis(round * STRIDE_MS % LATEST_MS));
+        let mut parking = daemon.berth_meanwhile(&["hold", &scene.parked.name, "--by", "park"]);
+        std::thread::sleep(instants.next());
         held_at_a_kill += frozen();
         daemon.kill();
+        // It may have been answered, or not.
+        parking.wait();
         until_within(FREE_WITHIN, "everybody to be free", || {
             cgroups.iter().all(|cgroup| is_free(cgroup)).then_some(())
         });

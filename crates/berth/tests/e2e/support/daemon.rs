@@ -48,6 +48,13 @@ impl Daemon {
         run(Command::new(BERTH).arg("--config").arg(&self.config).args(args))
     }
 
+    /// The same, without waiting for its end.
+    pub fn berth_meanwhile(&self, args: &[&str]) -> Running {
+        let mut command = Command::new(BERTH);
+        command.arg("--config").arg(&self.config).args(args);
+        Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+
     /// `berth ps --json`, asked of this daemon and nobody else.
     pub fn ps(&self) -> Vec<Value> {
         let run = self.berth(&["ps", "--json"]);
