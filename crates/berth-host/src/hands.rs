@@ -35,6 +35,8 @@ pub struct Subject {
     pub cgroup: Option<PathBuf>,
     /// As the Docker Engine knows it.
     pub container: Option<ContainerId>,
+    /// Its processes that use a GPU, as far as they are known.
+    pub processes: BTreeSet<ProcKey>,
     /// What its parked processes need on their GPUs to come back, as far as is known.
     pub needs_back: BTreeMap<ProcKey, Held>,
     /// Processes that stand at a driver call and are to stay there when the tenant is thawed for no other reason than to be
@@ -43,9 +45,10 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A tenant with nothing parked and nobody at a call.
+    /// A tenant of whose processes nothing is known, with nothing parked and nobody at a call.
     pub fn new(tenant: TenantKey, cgroup: Option<PathBuf>, container: Option<ContainerId>) -> Subject {
-        Subject { tenant, cgroup, container, needs_back: BTreeMap::new(), standing: BTreeSet::new() }
+        let (processes, standing) = (BTreeSet::new(), BTreeSet::new());
+        Subject { tenant, cgroup, container, processes, needs_back: BTreeMap::new(), standing }
     }
 }
 

@@ -19,7 +19,8 @@ pub(crate) struct Place {
 pub(crate) trait Ground: Send {
     fn place(&self, processes: &BTreeSet<ProcKey>) -> Place;
 
-    /// Whether a terminal or a parent would see one of these processes stop, as far as can be told now.
+    /// Whether a terminal or a parent would see one of these processes stop, as far as can be told now. Those are never
+    /// stopped by a signal from now on.
     fn shows_stops(&self, processes: &BTreeSet<ProcKey>) -> bool;
 
     /// What can be done here to a tenant at this place.

@@ -166,14 +166,19 @@ impl Ground for HostGround {
     }
 
     fn shows_stops(&self, processes: &BTreeSet<ProcKey>) -> bool {
-        processes.iter().any(|process| would_see_a_stop(&self.proc_root, *process))
+        let seen: Vec<_> = processes.iter().filter(|process| would_see_a_stop(&self.proc_root, **process)).collect();
+        if let Some(watch) = &self.probes {
+            seen.iter().for_each(|process| watch.probes.keep_unseen(**process));
+        }
+        !seen.is_empty()
     }
 
     fn offered(&self, place: &Place) -> BTreeSet<Means> {
         let mut means = BTreeSet::new();
         if place.cgroup.is_some() {
             means.insert(Means::Freeze);
-            if self.probes.is_some() && !place.shows_stops {
+            let can_gate = |watch: &Watch| watch.probes.is_unseen() || !place.shows_stops;
+            if self.probes.as_ref().is_some_and(can_gate) {
                 means.insert(Means::Gate);
             }
         }

@@ -380,7 +380,8 @@ impl Manager {
         let is_locked_next = note.as_ref().is_some_and(|note| matches!(note.want, Want::Locked | Want::Parked));
         let needs_back = note.iter().flat_map(|note| self.room.needs_back(&note.grip)).collect();
         let standing = if is_locked_next { self.activities.standing(tenant) } else { BTreeSet::new() };
-        Subject { needs_back, standing, ..Subject::new(tenant.clone(), cgroup, tenant.docker_id().cloned()) }
+        let processes = self.activities.processes_of(tenant);
+        Subject { processes, needs_back, standing, ..Subject::new(tenant.clone(), cgroup, tenant.docker_id().cloned()) }
     }
 
     /// Everybody in the snapshot is known to the keeper, with the processes they have now.
@@ -395,8 +396,8 @@ impl Manager {
             let ground = &self.ground;
             let place = self.places.entry(row.tenant.clone()).or_insert_with(|| ground.place(&processes));
             // Parents come to wait later, too. Who was seen once is reckoned with for good.
-            if !place.shows_stops && is_due {
-                place.shows_stops = ground.shows_stops(&processes);
+            if is_due {
+                place.shows_stops |= ground.shows_stops(&processes);
             }
             self.keeper.meet(&row.tenant, &processes, place.cgroup.is_some(), now);
             let usual = self.rules.hold.pause_after.get();

@@ -83,7 +83,12 @@ impl CgroupDir {
 
     /// Returns when nothing in it runs any more. If that cannot be reached in time it is undone.
     pub fn freeze(&self, within: Duration) -> Result<(), FreezerError> {
-        let frozen = self.tell(true).and_then(|()| self.settle(within));
+        self.freeze_telling(within, || ())
+    }
+
+    /// As [`CgroupDir::freeze`]. `told` is called in between: from then on no thread in it gets back to its program.
+    pub fn freeze_telling(&self, within: Duration, told: impl FnOnce()) -> Result<(), FreezerError> {
+        let frozen = self.tell(true).map(|()| told()).and_then(|()| self.settle(within));
         frozen.map_err(|error| match (error, self.thaw(within)) {
             (error, Err(undoing)) if undoing.is_gone() => error,
             (FreezerError::NotFrozen { path, within, .. }, undone) => {

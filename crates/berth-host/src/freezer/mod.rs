@@ -83,8 +83,13 @@ impl Freezer {
 
     /// Confirmed when it returns. May be repeated. Refuses what somebody else has frozen.
     pub fn freeze(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
+        self.freeze_telling(dir, || ())
+    }
+
+    /// As [`Freezer::freeze`]; `told` is called when the kernel was asked, before it is waited for.
+    pub fn freeze_telling(&self, dir: &CgroupDir, told: impl FnOnce()) -> Result<(), FreezerError> {
         self.claim(dir)?;
-        dir.freeze(self.within).inspect_err(|_| self.forget(dir))
+        dir.freeze_telling(self.within, told).inspect_err(|_| self.forget(dir))
     }
 
     /// Confirmed when it returns. May be repeated. What somebody else has frozen stays so.

@@ -1,4 +1,4 @@
-//! What a hold needs of the probes: stopping a process at its next launch, and word that it goes on.
+//! What a hold needs of the probes: halting a process at its next launch, and letting it go on from there.
 
 use std::fmt;
 
@@ -14,8 +14,10 @@ pub trait Gate: fmt::Debug + Send + Sync {
     fn bar(&self, process: ProcKey) -> Result<(), StepFailure>;
     /// It goes on freely. No error if it is gone.
     fn ungate(&self, process: ProcKey) -> Result<(), StepFailure>;
-    /// It is about to be continued.
-    fn continued(&self, process: ProcKey);
+    /// A freeze of its cgroup is under way, or no longer.
+    fn freezing(&self, process: ProcKey, is_under_way: bool);
+    /// It goes on, or will when it is thawed. Whether it takes a SIGCONT for that.
+    fn continued(&self, process: ProcKey) -> bool;
 }
 
 impl Gate for Probes {
@@ -35,8 +37,14 @@ impl Gate for Probes {
         }
     }
 
-    fn continued(&self, process: ProcKey) {
-        Probes::continued(self, process);
+    fn freezing(&self, process: ProcKey, is_under_way: bool) {
+        if self.is_unseen() {
+            Probes::freezing(self, process, is_under_way);
+        }
+    }
+
+    fn continued(&self, process: ProcKey) -> bool {
+        Probes::continued(self, process)
     }
 }
 

@@ -56,8 +56,8 @@ impl HostHands {
             .dir(subject)?
             .ok_or_else(|| missing(format!("{} has no cgroup of its own, or no more", subject.tenant)))?;
         match by {
-            By::Cgroup => self.freezer.freeze(&dir).map_err(failure),
-            By::Shelter => self.freeze_sheltered(&dir),
+            By::Cgroup => self.freeze_cgroup(subject, &dir),
+            By::Shelter => self.freeze_sheltered(subject, &dir),
             By::Docker => {
                 let (pauser, id) = self.engine(subject)?;
                 Ok(pause::pause(pauser, &self.freezer, id, &dir)?)
@@ -65,14 +65,28 @@ impl HostHands {
         }
     }
 
+    fn freeze_cgroup(&self, subject: &Subject, dir: &CgroupDir) -> Result<(), StepFailure> {
+        let frozen = self.freezer.freeze_telling(dir, || self.freezing(subject, true));
+        // Frozen or not, who calls from now on waits for the next one.
+        self.freezing(subject, false);
+        frozen.map_err(failure)
+    }
+
     /// One that cannot go into the shelter stands still all the same.
-    fn freeze_sheltered(&self, dir: &CgroupDir) -> Result<(), StepFailure> {
-        self.freezer.freeze(dir).map_err(failure)?;
+    fn freeze_sheltered(&self, subject: &Subject, dir: &CgroupDir) -> Result<(), StepFailure> {
+        self.freeze_cgroup(subject, dir)?;
         if let Err(error) = self.freezer.shelter(dir) {
             tracing::debug!(cgroup = %dir.path().display(), %error, "frozen where it is: its engine cannot check its health");
             self.freezer.freeze(dir).map_err(failure)?;
         }
         Ok(())
+    }
+
+    /// Its calls that wait for a freeze go on, as far as the freezer.
+    fn freezing(&self, subject: &Subject, is_under_way: bool) {
+        if let Some(gate) = &self.gate {
+            subject.processes.iter().for_each(|process| gate.freezing(*process, is_under_way));
+        }
     }
 
     fn thaw(&self, subject: &Subject, by: By) -> Result<(), StepFailure> {
@@ -142,8 +156,9 @@ impl HostHands {
     }
 
     fn resume(&self, process: ProcKey) -> Result<(), StepFailure> {
-        if let Some(gate) = &self.gate {
-            gate.continued(process);
+        // Without a gate of our own, another daemon's may have stopped it.
+        if self.gate.as_ref().is_some_and(|gate| !gate.continued(process)) {
+            return Ok(());
         }
         let continued = continue_process(&self.proc_root, process);
         continued.map_err(|error| StepFailure { message: error.to_string(), is_passing: false })

@@ -19,7 +19,12 @@ use crate::procs::Registry;
 
 /// Seconds at most, if the engine does not answer.
 pub fn gather(settings: &Settings) -> Facts {
-    let uprobes = told(probes::available().map(|available| match available.multi {
+    let available = probes::available();
+    let halting = available.as_ref().map_or("", |available| match available.unseen {
+        true => "unseen",
+        false => "by signals, so not where a parent or a terminal would see them",
+    });
+    let uprobes = told(available.map(|available| match available.multi {
         true => "eBPF probes, many at once (uprobe_multi)",
         false => "eBPF probes, by perf events",
     }));
@@ -30,6 +35,7 @@ pub fn gather(settings: &Settings) -> Facts {
         process_events: unless_off(settings.processes.connector, || told(connector::available().map(filtering))),
         probes: unless_off(settings.probes.mode, || uprobes.clone()),
         uprobes,
+        halting,
         freezers: freezers(&fs::read_to_string(settings.processes.proc_root.join("self/mounts")).unwrap_or_default()),
         cuda: cuda(&settings.probes.libraries, "probes.libraries"),
         driver: cuda(std::slice::from_ref(&settings.hold.driver), "hold.driver"),

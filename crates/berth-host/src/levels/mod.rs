@@ -78,6 +78,8 @@ pub struct Facts {
     pub probes: Option<Result<String, String>>,
     /// As the kernel sees it, whatever the settings say.
     pub uprobes: Result<String, String>,
+    /// How processes are halted by them.
+    pub halting: &'static str,
     pub freezers: Vec<Freezer>,
     /// The library that tenants are probed by.
     pub cuda: Result<CudaFacts, String>,
@@ -198,7 +200,10 @@ fn gate(facts: &Facts) -> Status {
         // It is made of probes.
         _ if facts.probes.is_none() => Status::Off,
         (Err(reason), _) | (_, Err(reason)) => missing(reason),
-        (Ok(detail), Ok(cuda)) => Status::Available { detail: format!("{detail}, on {}", cuda.library.display()) },
+        (Ok(detail), Ok(cuda)) => {
+            let (library, halting) = (cuda.library.display(), facts.halting);
+            Status::Available { detail: format!("{detail}, on {library}; processes are halted {halting}") }
+        }
     }
 }
 

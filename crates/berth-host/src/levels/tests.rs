@@ -10,6 +10,7 @@ fn offered() -> Facts {
         process_events: Some(Ok("proc connector".into())),
         probes: Some(Ok("eBPF probes".into())),
         uprobes: Ok("eBPF probes".into()),
+        halting: "unseen",
         freezers: vec![freezer(CgroupVersion::V2, "/sys/fs/cgroup", true)],
         cuda: Ok(library.clone()),
         driver: Ok(library),
@@ -130,6 +131,15 @@ fn the_gate_takes_both_probes_and_a_driver() {
     assert!(reason(&blind, Subject::Level(Level::Gate)).contains("not permitted"));
     let bare = Facts { cuda: Err("no CUDA driver library: install it".into()), ..offered() };
     assert!(reason(&bare, Subject::Level(Level::Gate)).contains("no CUDA driver"));
+}
+
+#[test]
+fn the_gate_says_whether_it_is_seen() {
+    let old = Facts { halting: "by signals", ..offered() };
+    for (facts, words) in [(offered(), "halted unseen"), (old, "halted by signals")] {
+        let Status::Available { detail } = status(&facts, Subject::Level(Level::Gate)) else { panic!("{facts:?}") };
+        assert!(detail.ends_with(words), "{detail}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! A few eBPF instructions by name, enough for programs that skip forward or leave early.
+//! A few eBPF instructions by name, enough for programs that skip forward, leave early, or wait in a bounded loop.
 //!
-//! There are no loops: a jump goes to the common exit, which returns 0, or to where its [`Skip`] lands. Encoding as in the
-//! kernel's `Documentation/bpf/standardization/instruction-set.rst`; nothing here talks to the kernel.
+//! A jump goes to the common exit, which returns 0, to where its [`Skip`] lands, or back to a [`Mark`]; what is jumped back to
+//! has to be a [`Assembler::bounded`], or the kernel refuses the program. Encoding as in the kernel's
+//! `Documentation/bpf/standardization/instruction-set.rst`; nothing here talks to the kernel.
 
 /// One eBPF instruction, in the kernel's layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub enum Reg {
     R2 = 2,
     R3 = 3,
     R4 = 4,
+    R5 = 5,
     R6 = 6,
     R7 = 7,
     R8 = 8,
@@ -40,7 +42,9 @@ pub enum Helper {
     CurrentPidTgid = 14,
     SendSignalThread = 117,
     RingbufOutput = 130,
+    CurrentTask = 158,
     AttachCookie = 174,
+    CopyFromUserTask = 191,
 }
 
 /// How many bytes a load or store moves.
@@ -54,6 +58,10 @@ pub enum Width {
 #[derive(Debug)]
 #[must_use = "a skip goes nowhere until it lands"]
 pub struct Skip(usize);
+
+/// A place that is jumped back to.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark(usize);
 
 /// Instructions so far, and which of them jump to the exit.
 #[derive(Debug, Default)]
@@ -99,6 +107,11 @@ impl Assembler {
     /// `to += by`
     pub fn sum(&mut self, to: Reg, by: Reg) -> &mut Self {
         self.push(0x0f, to, by, 0, 0)
+    }
+
+    /// `to -= by`
+    pub fn subtract(&mut self, to: Reg, by: Reg) -> &mut Self {
+        self.push(0x1f, to, by, 0, 0)
     }
 
     pub fn negate(&mut self, to: Reg) -> &mut Self {
@@ -165,6 +178,19 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, 0, 0)
     }
 
+    pub fn skip(&mut self) -> Skip {
+        self.push(0x05, Reg::R0, Reg::R0, 0, 0);
+        Skip(self.insns.len() - 1)
+    }
+
+    /// Begins a loop. Skips when it has gone round so often, or for so long, as the kernel lets a loop go on: a quarter of a
+    /// second on x86. Linux 6.9 and later.
+    pub fn bounded(&mut self) -> (Mark, Skip) {
+        let mark = self.insns.len();
+        self.push(0xe5, Reg::R0, Reg::R0, 0, 0);
+        (Mark(mark), Skip(mark))
+    }
+
     pub fn skip_if_equal(&mut self, reg: Reg, value: i32) -> Skip {
         self.push(0x15, reg, Reg::R0, 0, value);
         Skip(self.insns.len() - 1)
@@ -187,6 +213,12 @@ impl Assembler {
         self
     }
 
+    /// `skip` goes back to `mark`.
+    pub fn again(&mut self, skip: Skip, mark: Mark) -> &mut Self {
+        self.point(skip.0, mark.0);
+        self
+    }
+
     /// Appends the exit and points the jumps at it.
     pub fn finish(mut self) -> Vec<Insn> {
         let exit = self.insns.len();
@@ -199,8 +231,8 @@ impl Assembler {
 
     /// Makes the jump at `from` go to `to`.
     fn point(&mut self, from: usize, to: usize) {
-        let distance = to - from - 1;
-        self.insns[from].offset = i16::try_from(distance).expect("programs here are a few dozen instructions long");
+        let place = |at: usize| i16::try_from(at).expect("programs here are a few dozen instructions long");
+        self.insns[from].offset = place(to) - place(from) - 1;
     }
 
     fn push(&mut self, code: u8, to: Reg, from: Reg, offset: i16, immediate: i32) -> &mut Self {
@@ -237,6 +269,7 @@ mod tests {
         check("r2 += -8", |a| a.add(Reg::R2, -8), [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff]);
         check("r0 &= 255", |a| a.and(Reg::R0, 255), [0x57, 0x00, 0, 0, 0xff, 0, 0, 0]);
         check("r0 |= 256", |a| a.or(Reg::R0, 256), [0x47, 0x00, 0, 0, 0, 1, 0, 0]);
+        check("r0 -= r1", |a| a.subtract(Reg::R0, Reg::R1), [0x1f, 0x10, 0, 0, 0, 0, 0, 0]);
         check("r9 *= r1", |a| a.multiply(Reg::R9, Reg::R1), [0x2f, 0x19, 0, 0, 0, 0, 0, 0]);
         check("r8 >>= 32", |a| a.shift_right(Reg::R8, 32), [0x77, 0x08, 0, 0, 32, 0, 0, 0]);
         let load = [0x61, 0x10, 80, 0, 0, 0, 0, 0];
@@ -268,6 +301,20 @@ mod tests {
         let insns = asm.finish();
         assert_eq!((insns[0].code, insns[0].immediate, insns[0].offset), (0x15, -17, 4));
         assert_eq!((insns[1].code, insns[1].registers, insns[1].offset), (0xbd, 0x19, 2));
+    }
+
+    #[test]
+    fn a_loop_goes_back_to_where_its_bound_is_checked_and_ends_where_that_lands() {
+        let mut asm = Assembler::default();
+        asm.set(Reg::R0, 1);
+        let (mark, over) = asm.bounded();
+        let sooner = asm.skip();
+        let more = asm.skip_if_equal(Reg::R0, 1);
+        asm.again(more, mark).set(Reg::R1, 1).land(over).land(sooner);
+        let insns = asm.finish();
+        assert_eq!((insns[1].code, insns[1].registers, insns[1].offset), (0xe5, 0, 3), "may_goto");
+        assert_eq!((insns[2].code, insns[2].offset), (0x05, 2));
+        assert_eq!((insns[3].code, insns[3].offset), (0x15, -3));
     }
 
     #[test]

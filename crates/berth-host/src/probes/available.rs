@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::error::ProbeError;
-use super::program::{Maps, Program};
-use super::sys::{self, AttachType, MapType, Multi};
+use super::program::{Halting, Maps, Program};
+use super::sys::{self, AttachType, Code, MapType, Multi};
 
 /// What this host's kernel offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Available {
     /// Many places can be probed at once, in one process only (`uprobe_multi`, Linux 6.6 with fixes, or later).
     /// Otherwise each place is a perf event.
     pub multi: bool,
+    /// A call can be kept waiting unseen, without a signal (Linux 6.9 or later).
+    pub unseen: bool,
 }
 
 /// The inode that `/proc/PID/ns/pid` has for the initial pid namespace on every Linux.
@@ -36,11 +38,17 @@ pub fn available() -> Result<Available, ProbeError> {
     let ring = sys::create_map(MapType::Ring, 0, 0, 4096).map_err(|e| refusal("create a ring buffer", e))?;
     let map = sys::create_map(MapType::Array, 4, 8, 1).map_err(|e| refusal("create a map", e))?;
     let (ring, map) = (ring.as_raw_fd(), map.as_raw_fd());
-    let insns = Program::Entry.assemble(Maps { ring, rules: map, halted: map, lost: map });
-    sys::load_program("berth_try", &insns, None, &mut []).map_err(|e| refusal("load a program", e))?;
+    let maps = Maps { ring, rules: map, halted: map, lost: map };
+    let attempt = |halting, attach| {
+        let insns = Program::Entry.assemble(maps, halting);
+        let sleeps = halting == Halting::Unseen;
+        sys::load_program(Code { name: "berth_try", insns: &insns, attach, sleeps }, &mut [])
+    };
+    attempt(Halting::BySignal, None).map_err(|e| refusal("load a program", e))?;
     uprobe_kind()?;
-    let multi = sys::load_program("berth_try", &insns, Some(AttachType::UprobeMulti), &mut []);
-    Ok(Available { multi: multi.is_ok_and(|program| filters_by_process(program.as_fd())) })
+    let multi = attempt(Halting::BySignal, Some(AttachType::UprobeMulti));
+    let multi = multi.is_ok_and(|program| filters_by_process(program.as_fd()));
+    Ok(Available { multi, unseen: attempt(Halting::Unseen, None).is_ok() })
 }
 
 /// The number of uprobes among perf events.

@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::available::{self, refusal};
+use super::available::{self, Available, refusal};
 use super::error::ProbeError;
 use super::function::Cookie;
-use super::program::{Maps, Program};
+use super::program::{Halting, Maps, Program};
 use super::rule::Rule;
-use super::sys::{self, AttachType, MapType, Multi, Ring, Single};
+use super::sys::{self, AttachType, Code, MapType, Multi, Ring, Single};
 
 /// How places are attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ const LOST_KEY: [u8; 4] = [0; 4];
 // === impl Kernel ===
 
 impl Kernel {
-    pub fn load(way: Way) -> Result<(Kernel, Ring), ProbeError> {
+    pub fn load(way: Way, halting: Halting) -> Result<(Kernel, Ring), ProbeError> {
         let ring = sys::create_map(MapType::Ring, 0, 0, RING_LEN).map_err(|e| refusal("create a ring buffer", e))?;
         let rules = sys::create_map(MapType::SparseHash, 8, 8, MAX_RULES).map_err(|e| refusal("create a map", e))?;
         let halted = sys::create_map(MapType::Hash, 4, 8, MAX_HALTED).map_err(|e| refusal("create a map", e))?;
@@ -69,7 +69,7 @@ impl Kernel {
             halted: halted.as_raw_fd(),
             lost: lost.as_raw_fd(),
         };
-        let programs = Program::ALL.into_iter().map(|p| load(p, maps, way)).collect::<Result<_, _>>()?;
+        let programs = Program::ALL.into_iter().map(|p| load(p, maps, way, halting)).collect::<Result<_, _>>()?;
         let ring = Ring::new(ring, RING_LEN as usize)
             .map_err(|source| ProbeError::Refused { attempted: "map the ring buffer", source })?;
         Ok((Kernel { way, rules, halted, lost, programs }, ring))
@@ -142,13 +142,15 @@ impl Kernel {
     }
 }
 
-fn load(program: Program, maps: Maps, way: Way) -> Result<OwnedFd, ProbeError> {
-    let insns = program.assemble(maps);
+fn load(program: Program, maps: Maps, way: Way, halting: Halting) -> Result<OwnedFd, ProbeError> {
+    let insns = program.assemble(maps, halting);
     let attach = (way == Way::Multi).then_some(AttachType::UprobeMulti);
-    sys::load_program(program.name(), &insns, attach, &mut []).or_else(|_| {
+    let sleeps = halting == Halting::Unseen && !program.returns();
+    let code = Code { name: program.name(), insns: &insns, attach, sleeps };
+    sys::load_program(code, &mut []).or_else(|_| {
         // Again, for the verifier's reasons, which are not wanted when it agrees.
         let mut log = vec![0; 1 << 16];
-        sys::load_program(program.name(), &insns, attach, &mut log).map_err(|source| {
+        sys::load_program(code, &mut log).map_err(|source| {
             let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
             if end == 0 {
                 return refusal("load a program", source);
@@ -163,8 +165,7 @@ fn load(program: Program, maps: Maps, way: Way) -> Result<OwnedFd, ProbeError> {
 
 impl Way {
     /// The best the kernel offers, or perf events if `perf_events`.
-    pub fn choose(perf_events: bool) -> Result<Way, ProbeError> {
-        let available = available::available()?;
+    pub fn choose(available: Available, perf_events: bool) -> Result<Way, ProbeError> {
         if available.multi && !perf_events {
             return Ok(Way::Multi);
         }

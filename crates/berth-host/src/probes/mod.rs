@@ -2,14 +2,16 @@
 //!
 //! eBPF programs on uprobes write a record when a process passes one of the driver's functions (`function.rs` lists
 //! them); a thread reads the records and sends [`Event::Moment`]s. The process is not touched: no changed memory but the
-//! kernel's own breakpoint, nothing left behind when the daemon dies, and no signal unless it is gated.
+//! kernel's own breakpoint, nothing left behind when the daemon dies, and no signal unless it is gated and the kernel is old.
 //!
 //! A hit costs a process 6–22 µs. Rare calls (opening the device, contexts coming and going) are probed in every
 //! process that uses a watched library. Hot calls (allocations, launches, waits for the GPU) are probed process by process,
 //! allocations and launches from its `cuInit` until the first of them was seen; `stay.rs` decides.
 //!
-//! The same probes are a gate: a process can be stopped at its next launch ([`Probes::gate`]) or at an allocation that its GPU
-//! has no room for ([`Probes::limit_allocations`]), before anything is submitted. The gate ends with the daemon, as everything here
+//! The same probes are a gate: a process can be halted at its next launch ([`Probes::gate`]) or at an allocation that its GPU
+//! has no room for ([`Probes::limit_allocations`]), before anything is submitted. Halted means that the call waits for a
+//! tenth of a second, in which the daemon is to freeze the process's cgroup and to say so ([`Probes::freezing`]). Where the
+//! kernel cannot keep a call waiting, and when that time is over, it is stopped by a signal. The gate ends with the daemon, as everything here
 //! does; who is stopped by then stays stopped, and [`Probes::halted_map`] tells whoever cleans up.
 //!
 //! What this does not do: tell GPUs apart (the model knows from NVML where a process is), see kernels end, or see the
@@ -52,9 +54,11 @@ pub use elf::ElfError;
 pub use error::ProbeError;
 pub use halted::read_halted;
 
+use crate::clock;
 use inbox::{Inbox, Message};
 use kernel::{Kernel, Way};
 use library::Libraries;
+use program::Halting;
 use rule::Rule;
 use watcher::{Ask, Counters, Parts, Watcher, Wish};
 use worker::{Attacher, Order};
@@ -68,12 +72,15 @@ pub struct Options {
     pub proc_root: PathBuf,
     /// Use perf events even where the kernel can attach many probes at once, as kernels before 6.6 have to.
     pub perf_events: bool,
+    /// Halt processes by signals even where the kernel can keep a call waiting, as kernels before 6.9 have to.
+    pub signals: bool,
 }
 
 /// The running probes. Dropping them detaches everything and waits for that.
 #[derive(Debug)]
 pub struct Probes {
     multi: bool,
+    halting: Halting,
     kernel: Arc<Kernel>,
     libraries: Arc<Mutex<Libraries>>,
     counters: Arc<Counters>,
@@ -100,7 +107,7 @@ pub struct Stats {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { libraries: vec!["libcuda.so.1".into()], proc_root: "/proc".into(), perf_events: false }
+        Self { libraries: vec!["libcuda.so.1".into()], proc_root: "/proc".into(), perf_events: false, signals: false }
     }
 }
 
@@ -114,8 +121,10 @@ impl Probes {
         resolve: impl Fn(u32) -> Option<ProcKey> + Send + 'static,
         event_tx: Sender<Event>,
     ) -> Result<Probes, ProbeError> {
-        let way = Way::choose(options.perf_events)?;
-        let (kernel, ring) = Kernel::load(way)?;
+        let available = available()?;
+        let way = Way::choose(available, options.perf_events)?;
+        let halting = if available.unseen && !options.signals { Halting::Unseen } else { Halting::BySignal };
+        let (kernel, ring) = Kernel::load(way, halting)?;
         let (kernel, counters) = (Arc::new(kernel), Arc::new(Counters::default()));
         let libraries = Arc::new(Mutex::new(Libraries::default()));
         let (inbox, message_rx) = Inbox::new().map_err(thread_error)?;
@@ -148,6 +157,7 @@ impl Probes {
         let order_tx = Some(order_tx);
         Ok(Probes {
             multi: way == Way::Multi,
+            halting,
             kernel,
             libraries,
             counters,
@@ -161,6 +171,11 @@ impl Probes {
     /// Whether many places are attached to at once, or each by a perf event.
     pub fn multi(&self) -> bool {
         self.multi
+    }
+
+    /// Whether a process is halted without anybody seeing it, or by a signal.
+    pub fn is_unseen(&self) -> bool {
+        self.halting == Halting::Unseen
     }
 
     /// Watches one more library; one that is watched already is left as it is. Waits until the probes are in place.
@@ -178,17 +193,19 @@ impl Probes {
         self.inbox.send(Message::Adopt { pid });
     }
 
-    /// Stops the process at its next launch, before it is submitted, and at each one after: [`Event::Halted`]. Waits until
+    /// Halts the process at its next launch, before it is submitted, and at each one after: [`Event::Halted`]. Waits until
     /// that is in place: a fraction of a millisecond for a process that has not launched yet, else as long as attaching
     /// takes (milliseconds). May be called twice.
     ///
-    /// The stop is a SIGSTOP. A process that is continued goes on with the launch it stands at. A SIGCONT that somebody else
-    /// sends in the microseconds until it takes effect undoes it: then it is told, and the launch is made all the same.
+    /// Where it is [unseen](Probes::is_unseen), the launch waits until [`Probes::freezing`] or [`Probes::continued`], or until the
+    /// process is let go. After a fifth of a second, and elsewhere at once, it is a SIGSTOP. A process that is continued goes on
+    /// with the launch it stands at. A SIGCONT that somebody else sends in the microseconds until the stop takes effect undoes
+    /// it: then it is told, and the launch is made all the same.
     pub fn gate(&self, process: ProcKey) -> Result<(), ProbeError> {
         self.ask(process, Wish::Gate(true))
     }
 
-    /// As [`Probes::gate`], and stops the process at the making of its first context too, if it has not begun it yet.
+    /// As [`Probes::gate`], and halts the process at the making of its first context too, if it has not begun it yet.
     pub fn bar(&self, process: ProcKey) -> Result<(), ProbeError> {
         self.ask(process, Wish::Bar(true))?;
         self.gate(process)
@@ -201,7 +218,7 @@ impl Probes {
         self.ask(process, Wish::Gate(false))
     }
 
-    /// Lets the process allocate out of the pool of a GPU, and stops it at each allocation that the pool has no room for, before
+    /// Lets the process allocate out of the pool of a GPU, and halts it at each allocation that the pool has no room for, before
     /// it is made: [`Event::Halted`]. `None` lets all pass. Waits as [`Probes::gate`] and [`Probes::ungate`] do.
     ///
     /// What it stands at and makes when it is continued is not taken out of the pool.
@@ -238,11 +255,35 @@ impl Probes {
         self.kernel.halted()
     }
 
-    /// The process is about to be continued: it is no longer listed as stopped, and a stop from now on is told. To be
-    /// called *before* SIGCONT is sent. May be called twice, and for a process that is gone.
-    pub fn continued(&self, process: ProcKey) {
-        // Not there is as good as deleted.
-        let _ = sys::map_delete(self.kernel.halted(), &process.pid.to_ne_bytes());
+    /// Never stops the process by a signal: someone would see it. A call about which nobody decides in time is made.
+    pub fn keep_unseen(&self, process: ProcKey) {
+        self.note(process, Rule::Discreet, 0);
+    }
+
+    /// A freeze of the process's cgroup is under way, or no longer: it has taken effect, or has failed. Meanwhile calls do not
+    /// wait, since they get no further than the freezer. To be called *after* the freezer was told and before it is waited for, and
+    /// again before anything of it can run.
+    pub fn freezing(&self, process: ProcKey, is_under_way: bool) {
+        self.note(process, Rule::Go, if is_under_way { u64::MAX } else { clock::now().0 });
+    }
+
+    /// The process goes on, or will when it is thawed: it is no longer listed as halted, and a halt from now on is told. To be
+    /// called *before* SIGCONT is sent. Returns whether that is needed: not where its calls only waited. May be called
+    /// twice, and for a process that is gone.
+    pub fn continued(&self, process: ProcKey) -> bool {
+        let was_stopped = sys::map_delete(self.kernel.halted(), &process.pid.to_ne_bytes()).is_ok();
+        let has_waited = self.kernel.revoke(process.pid, Rule::Waiting).is_some();
+        if self.is_unseen() {
+            self.freezing(process, false);
+        }
+        was_stopped || !has_waited
+    }
+
+    /// A process without it is halted as if it had not been asked for: later, or seen.
+    fn note(&self, process: ProcKey, rule: Rule, number: u64) {
+        if let Err(error) = self.kernel.rule(process.pid, rule, number) {
+            tracing::warn!(%process, ?rule, %error, "the probes could not be told");
+        }
     }
 
     /// A way to send events of other sources behind all hits that happened before them: an exit must not overtake what

@@ -1,13 +1,20 @@
 //! The programs that run in the kernel, a few dozen instructions each.
 //!
 //! Those at rare calls put one [`Record`] into the ring and return. Those at hot calls follow the process's [`Rule`]s: tell
-//! a first call, tell when it goes over from computing to waiting and back, or stop it where it stands. None of them
-//! writes to the process or waits. The kernel's verifier is their reviewer: the tests load them.
+//! a first call, tell when it goes over from computing to waiting and back, or halt it where it stands. None of them
+//! writes to the process. The kernel's verifier is their reviewer: the tests load them.
 //!
-//! A stop is a SIGSTOP to the thread that made the call, and so to its process. The thread is on its way back from the
-//! probe to its program, and takes its signals before it gets there; at most the one instruction the probe stands on is
-//! executed. Each thread that calls is sent one of its own: passing one by because another is about to stop the process
-//! would let its call through. SIGCONT takes back all that are under way.
+//! Halting is [`Halting::Unseen`] where the kernel can do that: the program itself does not return, and so neither does the
+//! thread go on, until the daemon has asked for a freeze of its cgroup. The thread is on its way back to its program then,
+//! and gets no further than the freezer; at most the one instruction the probe stands on is executed. Nothing happened
+//! that a parent could see or SIGCONT undo, and when nobody decides in time, as when the daemon is dead, nothing is left.
+//!
+//! Otherwise, and when nobody decides in time, it is a SIGSTOP to the thread that made the call, and so to its process, which it
+//! takes before it gets back to its program. Each thread that calls is sent one of its own: passing one by because another is about
+//! to stop the process would let its call through. SIGCONT takes back all that are under way.
+//!
+//! This file is licensed under Apache-2.0 or GPL-2.0, as you choose: what a program that waits calls is offered by the
+//! kernel under its own licence only.
 
 use super::asm::{Assembler, Helper, Insn, Reg, Width};
 use super::function::{Cookie, PITCHED};
@@ -32,8 +39,8 @@ pub struct Record {
 pub enum What {
     /// The call was made.
     Passed = 0,
-    /// The process was stopped before the call was made.
-    Stopped = 1,
+    /// The process was halted before the call was made.
+    Halted = 1,
     /// A watched process launches again.
     Resumed = 2,
 }
@@ -52,13 +59,21 @@ pub enum Program {
     Drained,
 }
 
+/// How a process is kept from making a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Halting {
+    /// The program waits until a freeze was asked for.
+    Unseen,
+    BySignal,
+}
+
 /// Descriptors of the maps the programs use.
 #[derive(Debug, Clone, Copy)]
 pub struct Maps {
     pub ring: i32,
     /// (process or GPU, [`Rule`]) → number.
     pub rules: i32,
-    /// Process → when it was stopped.
+    /// Process → when it was stopped by a signal.
     pub halted: i32,
     /// One counter of records the ring had no room for.
     pub lost: i32,
@@ -68,6 +83,7 @@ pub struct Maps {
 #[cfg(target_arch = "x86_64")]
 mod registers {
     pub const RETURN_VALUE: i16 = 80;
+    pub const INSTRUCTION: i16 = 128;
     pub const SECOND: i16 = 104;
     pub const THIRD: i16 = 96;
     pub const FOURTH: i16 = 88;
@@ -76,6 +92,7 @@ mod registers {
 #[cfg(target_arch = "aarch64")]
 mod registers {
     pub const RETURN_VALUE: i16 = 0;
+    pub const INSTRUCTION: i16 = 256;
     pub const SECOND: i16 = 8;
     pub const THIRD: i16 = 16;
     pub const FOURTH: i16 = 24;
@@ -89,12 +106,20 @@ const RECORD_TGID: i16 = RECORD + 16;
 const RECORD_WHAT: i16 = RECORD + 20;
 const RECORD_TAKES: i16 = RECORD + 24;
 const KEY: i16 = -40;
+const INSTRUCTION: i16 = -48;
+const READ: i16 = -56;
 
 /// In bits: 256 TiB.
 const BEYOND_ANY_GPU: i32 = 48;
 
+/// For the daemon to ask for a freeze, which takes it a fraction of a millisecond unless the CPUs are all busy. In nanoseconds.
+/// It must end before the kernel ends it.
+const PATIENCE: i32 = 200_000_000;
+
 const SIGSTOP: i32 = libc::SIGSTOP;
 const EEXIST: i32 = libc::EEXIST;
+/// Of a map's update: an entry that is there is left as it is.
+const ONLY_IF_NEW: i32 = 1;
 
 // === impl Record ===
 
@@ -111,7 +136,7 @@ impl Record {
             at: u64::from_le_bytes(*at),
             cookie: u64::from_le_bytes(*cookie),
             tgid: u32::from_le_bytes(*tgid),
-            what: [What::Passed, What::Stopped, What::Resumed].into_iter().find(|w| *w as u32 == what)?,
+            what: [What::Passed, What::Halted, What::Resumed].into_iter().find(|w| *w as u32 == what)?,
             takes: u64::from_le_bytes(*takes),
         })
     }
@@ -138,7 +163,7 @@ impl Program {
         matches!(self, Program::Return | Program::Drained)
     }
 
-    pub fn assemble(self, maps: Maps) -> Vec<Insn> {
+    pub fn assemble(self, maps: Maps, halting: Halting) -> Vec<Insn> {
         let mut asm = Assembler::default();
         if self.returns() {
             // `CUresult` is 32 bits wide, the upper half of the register is anyone's.
@@ -146,15 +171,15 @@ impl Program {
         }
         look_around(&mut asm);
         match self {
-            Program::Entry => stop_if_gated(&mut asm, maps),
+            Program::Entry => halt_if_gated(&mut asm, maps, halting),
             Program::Return => {}
             Program::Allocation => {
                 measure(&mut asm);
-                stop_without_room(&mut asm, maps);
+                halt_without_room(&mut asm, maps, halting);
                 leave_unless_first(&mut asm, maps);
             }
             Program::Launch => {
-                stop_if_gated(&mut asm, maps);
+                halt_if_gated(&mut asm, maps, halting);
                 tell_if_resumed(&mut asm, maps);
                 leave_unless_first(&mut asm, maps);
             }
@@ -173,6 +198,7 @@ fn look_around(asm: &mut Assembler) {
     asm.store(Width::Double, RECORD_COOKIE, Reg::R7);
     asm.call(Helper::CurrentPidTgid).copy(Reg::R8, Reg::R0).shift_right(Reg::R8, 32);
     asm.store(Width::Word, RECORD_TGID, Reg::R8);
+    asm.load(Width::Double, Reg::R0, Reg::R6, registers::INSTRUCTION).store(Width::Double, INSTRUCTION, Reg::R0);
 }
 
 /// R9 = the bytes that an allocation asks for.
@@ -185,20 +211,20 @@ fn measure(asm: &mut Assembler) {
     asm.land(plain);
 }
 
-/// Stops a process that may not make this call. R6 becomes 1 if it was stopped, else 0.
-fn stop_if_gated(asm: &mut Assembler, maps: Maps) {
+/// Halts a process that may not make this call. R6 becomes 1 if it was halted, else 0.
+fn halt_if_gated(asm: &mut Assembler, maps: Maps, halting: Halting) {
     asm.set(Reg::R6, 0);
     look_up_stop(asm, maps);
     let unruled = asm.skip_if_equal(Reg::R0, 0);
-    stop(asm, maps);
+    halt(asm, maps, halting);
     asm.land(unruled);
 }
 
-/// Takes what is asked for out of the pool of the process's GPU, or stops the process where that would be too much.
+/// Takes what is asked for out of the pool of the process's GPU, or halts the process where that would be too much.
 ///
 /// Taken first, and put back if it was too much: so the pool is never overdrawn, whoever asks at the same time. Sizes beyond
 /// [`BEYOND_ANY_GPU`] are the driver's to refuse, and not counted.
-fn stop_without_room(asm: &mut Assembler, maps: Maps) {
+fn halt_without_room(asm: &mut Assembler, maps: Maps, halting: Halting) {
     asm.copy(Reg::R0, Reg::R9).shift_right(Reg::R0, BEYOND_ANY_GPU);
     let absurd = asm.skip_unless_equal(Reg::R0, 0);
     look_up_stop(asm, maps);
@@ -212,8 +238,60 @@ fn stop_without_room(asm: &mut Assembler, maps: Maps) {
     asm.copy(Reg::R1, Reg::R9).fetch_add(Reg::R0, Reg::R1).sum(Reg::R1, Reg::R9);
     let fits = asm.skip_if_at_most(Reg::R1, Reg::R6);
     asm.copy(Reg::R1, Reg::R9).negate(Reg::R1).fetch_add(Reg::R0, Reg::R1);
-    stop(asm, maps);
+    halt(asm, maps, halting);
     asm.land(absurd).land(unruled).land(unbounded).land(uncounted).land(fits);
+}
+
+/// R6 becomes 1 if the process was halted, else 0.
+fn halt(asm: &mut Assembler, maps: Maps, halting: Halting) {
+    match halting {
+        Halting::Unseen => wait(asm, maps),
+        Halting::BySignal => stop(asm, maps),
+    }
+}
+
+/// Waits until a freeze was asked for, or the process may make the call after all, and tells that it waits, unless that is known.
+/// When nobody decides in time the process is stopped, unless someone would see it: then it makes the call.
+fn wait(asm: &mut Assembler, maps: Maps) {
+    tell_of_waiting(asm, maps);
+    asm.set(Reg::R6, 0);
+    let (mark, over) = asm.bounded();
+    give_way(asm);
+    look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::GO));
+    let undecided = asm.skip_if_equal(Reg::R0, 0);
+    asm.load(Width::Double, Reg::R2, Reg::R0, 0).load(Width::Double, Reg::R1, Reg::Fp, RECORD_AT);
+    let go = asm.skip_if_at_most(Reg::R1, Reg::R2);
+    asm.land(undecided);
+    look_up_stop(asm, maps);
+    let ungated = asm.skip_if_equal(Reg::R0, 0);
+    asm.call(Helper::KtimeGetNs).load(Width::Double, Reg::R1, Reg::Fp, RECORD_AT).subtract(Reg::R0, Reg::R1);
+    asm.set(Reg::R1, PATIENCE);
+    let in_time = asm.skip_if_at_most(Reg::R0, Reg::R1);
+    asm.again(in_time, mark).land(over);
+    look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::DISCREET));
+    let seen = asm.skip_unless_equal(Reg::R0, 0);
+    stop(asm, maps);
+    let stopped = asm.skip();
+    asm.land(go).set(Reg::R6, 1);
+    asm.land(ungated).land(seen).land(stopped);
+}
+
+fn tell_of_waiting(asm: &mut Assembler, maps: Maps) {
+    asm.set(Reg::R0, Rule::WAITING).store(Width::Word, KEY, Reg::R8).store(Width::Word, KEY + 4, Reg::R0);
+    asm.map(Reg::R1, maps.rules).stack_address(Reg::R2, KEY).stack_address(Reg::R3, RECORD_AT);
+    asm.set(Reg::R4, ONLY_IF_NEW).call(Helper::MapUpdate);
+    let known = asm.skip_if_equal(Reg::R0, -EEXIST);
+    tell(asm, maps, What::Halted);
+    asm.land(known);
+}
+
+/// Lets others have the CPU, and leaves if the thread is being killed: reading a byte of the process's own memory by way of
+/// its pages does both, on kernels that preempt nobody too. The byte is the instruction that is being executed.
+fn give_way(asm: &mut Assembler) {
+    asm.call(Helper::CurrentTask).copy(Reg::R4, Reg::R0);
+    asm.stack_address(Reg::R1, READ).set(Reg::R2, 1).set(Reg::R5, 0);
+    asm.load(Width::Double, Reg::R3, Reg::Fp, INSTRUCTION);
+    asm.call(Helper::CopyFromUserTask).leave_unless_zero(Reg::R0);
 }
 
 /// Stops the process, and tells, unless it is known as stopped. R6 becomes 1 if it was stopped.
@@ -225,15 +303,14 @@ fn stop(asm: &mut Assembler, maps: Maps) {
     let refused = asm.skip_unless_equal(Reg::R0, 0);
     asm.set(Reg::R6, 1);
     asm.map(Reg::R1, maps.halted).stack_address(Reg::R2, RECORD_TGID).stack_address(Reg::R3, RECORD_AT);
-    const ONLY_IF_NEW: i32 = 1;
     asm.set(Reg::R4, ONLY_IF_NEW).call(Helper::MapUpdate);
     let known = asm.skip_if_equal(Reg::R0, -EEXIST);
-    tell(asm, maps, What::Stopped);
+    tell(asm, maps, What::Halted);
     asm.land(refused).land(known);
 }
 
-/// Of a watched process: notes that it computes, and tells if that is new. A launch that was stopped is not told; it
-/// happens when the process is continued.
+/// Of a watched process: notes that it computes, and tells if that is new. A launch that was halted is not told; it
+/// happens when the process goes on.
 fn tell_if_resumed(asm: &mut Assembler, maps: Maps) {
     look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::WATCH));
     let unwatched = asm.skip_if_equal(Reg::R0, 0);
@@ -299,29 +376,33 @@ mod tests {
 
     const MAPS: Maps = Maps { ring: 3, rules: 4, halted: 5, lost: 6 };
 
-    fn calls(program: Program) -> Vec<i32> {
-        program.assemble(MAPS).iter().filter(|i| i.code == 0x85).map(|i| i.immediate).collect()
+    fn calls(program: Program, halting: Halting) -> Vec<i32> {
+        program.assemble(MAPS, halting).iter().filter(|i| i.code == 0x85).map(|i| i.immediate).collect()
     }
 
     #[test]
     fn a_failed_call_is_left_before_any_work() {
         for program in [Program::Return, Program::Drained] {
-            let insns = program.assemble(MAPS);
+            let insns = program.assemble(MAPS, Halting::Unseen);
             assert_eq!((insns[0].code, insns[0].offset, insns[1].code), (0x61, registers::RETURN_VALUE, 0x55));
         }
     }
 
     #[test]
-    fn only_programs_at_the_entry_of_a_function_can_stop_anyone() {
-        let signal = Helper::SendSignalThread as i32;
+    fn only_programs_at_the_entry_of_a_function_can_halt_anyone() {
+        let (signal, wait) = (Helper::SendSignalThread as i32, Helper::CopyFromUserTask as i32);
         for program in Program::ALL {
-            assert_eq!(calls(program).contains(&signal), !program.returns(), "{program:?}");
+            let [unseen, by_signal] = [Halting::Unseen, Halting::BySignal].map(|halting| calls(program, halting));
+            assert_eq!(by_signal.contains(&signal), !program.returns(), "{program:?}");
+            assert_eq!(unseen.contains(&wait), !program.returns(), "{program:?}");
+            assert!(!by_signal.contains(&wait), "{program:?}");
         }
     }
 
     #[test]
     fn programs_call_only_what_observing_needs() {
         let (time, cookie, process, ring, lookup) = (5, 174, 14, 130, 1);
+        let calls = |program| calls(program, Halting::Unseen);
         assert_eq!(calls(Program::Return), [time, cookie, process, ring, lookup]);
         assert_eq!(calls(Program::Drained), [time, cookie, process, lookup, ring, lookup]);
     }
@@ -334,7 +415,7 @@ mod tests {
         bytes[16..20].copy_from_slice(&42_u32.to_le_bytes());
         bytes[20] = 1;
         bytes[24..].copy_from_slice(&4096_u64.to_le_bytes());
-        let record = Record { at: 7, cookie: 0x1_0000_0203, tgid: 42, what: What::Stopped, takes: 4096 };
+        let record = Record { at: 7, cookie: 0x1_0000_0203, tgid: 42, what: What::Halted, takes: 4096 };
         assert_eq!(Record::parse(&bytes), Some(record));
         assert_eq!(Record::parse(&bytes[..28]), None);
         bytes[20] = 9;

@@ -9,11 +9,17 @@ use super::function::Call;
 pub enum Rule {
     /// Tell the first such call. The number counts them since then.
     First(Call),
-    /// Stop the process at any such call: a launch or the making of a context in any case; an allocation if the GPU whose pool the number names has
+    /// Halt the process at any such call: a launch or the making of a context in any case; an allocation if the GPU whose pool the number names has
     /// no room for it.
     Stop(Call),
     /// Tell when the process goes over from computing to waiting and back. The number is its [`Phase`].
     Watch,
+    /// A call of the process waits for a decision. Kept by the programs: it is told once. The number is when it was made.
+    Waiting,
+    /// Calls that were made until then wait no longer, in nanoseconds of `CLOCK_MONOTONIC`.
+    Go,
+    /// Never stop it by a signal: someone would see it.
+    Discreet,
     /// Of a GPU: bytes that limited processes have asked for since the start.
     Taken,
     /// Of a GPU: what [`Rule::Taken`] may come to. One number for all who share it, counted up in one step: two who
@@ -39,6 +45,9 @@ impl Rule {
     pub const WATCH: i32 = 2 << 8;
     pub const TAKEN: i32 = 3 << 8;
     pub const CEILING: i32 = 4 << 8;
+    pub const WAITING: i32 = 5 << 8;
+    pub const GO: i32 = 6 << 8;
+    pub const DISCREET: i32 = 7 << 8;
 
     /// The second half of the map's key; the first is the process, or the GPU.
     pub fn code(self) -> u32 {
@@ -48,6 +57,9 @@ impl Rule {
             Rule::Watch => Self::WATCH.unsigned_abs(),
             Rule::Taken => Self::TAKEN.unsigned_abs(),
             Rule::Ceiling => Self::CEILING.unsigned_abs(),
+            Rule::Waiting => Self::WAITING.unsigned_abs(),
+            Rule::Go => Self::GO.unsigned_abs(),
+            Rule::Discreet => Self::DISCREET.unsigned_abs(),
         }
     }
 
@@ -69,7 +81,8 @@ mod tests {
     #[test]
     fn no_two_rules_share_an_entry() {
         let of_calls = [Rule::First, Rule::Stop].into_iter().flat_map(|rule| Call::ALL.map(rule));
-        let all: Vec<_> = of_calls.chain([Rule::Watch, Rule::Taken, Rule::Ceiling]).collect();
+        let others = [Rule::Watch, Rule::Taken, Rule::Ceiling, Rule::Waiting, Rule::Go, Rule::Discreet];
+        let all: Vec<_> = of_calls.chain(others).collect();
         let codes: HashSet<_> = all.iter().map(|rule| rule.code()).collect();
         assert_eq!(codes.len(), all.len());
     }

@@ -181,7 +181,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         }
         let (key, at) = (process.key, Mono(record.at));
         match (record.what, cookie.call) {
-            (What::Stopped, call) => self.halted(key, call, record),
+            (What::Halted, call) => self.halted(key, call, record),
             (What::Resumed, _) => self.send(Event::Launched { process: key, at }),
             (What::Passed, Call::Drained) => self.send(Event::Drained { process: key, at }),
             (What::Passed, call) => {

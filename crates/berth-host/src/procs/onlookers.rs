@@ -2,6 +2,8 @@
 //!
 //! Most parents wait for an end only, and are told of nothing else. A shell with job control, `su` or `sudo` is: it takes the
 //! stop for a person's and goes on, or stops itself. What a parent waits for is seen only while it waits.
+//!
+//! It matters where the kernel halts processes by signals, and where a wait for a freeze has come to nothing.
 
 use std::fs;
 use std::path::Path;

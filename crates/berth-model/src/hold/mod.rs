@@ -5,8 +5,8 @@
 //! again. So there is one list of states (the grip), one way forward and one way back, and whatever a crash leaves behind is
 //! undone by the same function: ask for [`Want::Free`] until nothing is left.
 //!
-//! The order of steps is the point. Nobody may see a stop: a process that was stopped at a driver call is frozen first,
-//! continued while frozen, and thawed last. The driver's lock waits for threads that cannot answer while they are stopped
+//! The order of steps is the point. Nobody may see a stop: a process that was halted at a driver call is frozen first,
+//! continued while frozen, and thawed last. Where its call only waits, unseen, there is nothing to continue, and no harm in it. The driver's lock waits for threads that cannot answer while they are stopped
 //! or frozen: lock and checkpoint come before a freeze, restore and unlock after the thaw.
 //!
 //! A hold begins as a freeze by the cgroup, which takes microseconds. One that lasts is handed over to the container's engine,
@@ -72,9 +72,9 @@ pub enum Freezer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Grip {
-    /// Processes that are stopped at their next launch, and perhaps at the making of their first context.
+    /// Processes that are halted at their next launch, and perhaps at the making of their first context.
     pub gated: BTreeSet<ProcKey>,
-    /// Processes that were stopped by a signal at a driver call.
+    /// Processes that were halted at a driver call: stopped by a signal, or their call waits.
     pub stopped: BTreeSet<ProcKey>,
     /// After a hand-over that did not come to its end: `Docker`, though it may be the cgroup alone.
     pub frozen: Option<Freezer>,
@@ -116,7 +116,7 @@ pub enum Step {
     Bar(ProcKey),
     /// Takes back either.
     Ungate(ProcKey),
-    /// SIGCONT.
+    /// It goes on with the call it was halted at: by SIGCONT if it was stopped.
     Continue(ProcKey),
     Freeze(Freezer),
     Thaw(Freezer),

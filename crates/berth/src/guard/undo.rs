@@ -192,6 +192,8 @@ impl<'a> Undo<'a> {
             cgroup: entry.and_then(|entry| entry.cgroup.clone()),
             container: entry.and_then(|entry| entry.container.clone()),
             needs_back: entry.into_iter().flat_map(|entry| &entry.needs_back).map(|it| (it.process, it.held)).collect(),
+            // Probes end with the daemon that had them.
+            processes: BTreeSet::new(),
             standing: BTreeSet::new(),
         };
         let (hands, outcome_tx) = (self.hands.clone(), self.outcome_tx.clone());

@@ -71,7 +71,7 @@ fn the_gate_is_measured_from_arming_to_its_residue() {
         return;
     }
     let what: Vec<&str> = rows(&report, "gate").iter().map(|row| row["what"].as_str().unwrap()).collect();
-    for part in ["armed before a first launch", "hit → stopped", "release → running"] {
+    for part in ["armed before a first launch", "hit → frozen", "release → running"] {
         assert!(what.contains(&part), "{what:?}");
     }
 }

@@ -2,11 +2,13 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use berth_load::{Edge, Phase};
 use berth_model::Change;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::HoldStage;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::held::{can_gate, explained, is_at};
@@ -155,15 +157,16 @@ fn fifo_holds_the_second_of_two_products_and_explain_says_who_computes() {
 }
 
 /// Their parents wait for stops as well as for ends, and would take one for a person's: the shell goes on without its child,
-/// `su` stops itself and is never continued.
+/// `su` stops itself and is never continued. Where the kernel cannot halt them unseen they are not gated at all.
 #[test]
-fn whose_parent_would_see_a_stop_is_not_stopped() {
-    let test = "whose_parent_would_see_a_stop_is_not_stopped";
+fn whose_parent_would_see_a_stop_is_halted_unseen_or_not_at_all() {
+    let test = "whose_parent_would_see_a_stop_is_halted_unseen_or_not_at_all";
     let host = Host::start();
     let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
     if !can_gate(&daemon, test) {
         return;
     }
+    let is_unseen = berth_host::probes::available().unwrap().unseen;
     let mut first = host.tenant("first", &PRODUCT);
     first.reaches(Phase::Kernel);
     let job = r#""$0" load --size 4000 --repeats 5 --library "$1" >/dev/null"#;
@@ -178,13 +181,44 @@ fn whose_parent_would_see_a_stop_is_not_stopped() {
         })
         .collect();
     for group in &groups {
-        let row = daemon.row_where(&group.key(), |row| row.task_id.is_some());
-        assert!(!is_at(&row, HoldStage::Held), "{row:?}");
+        let row =
+            daemon.row_where(&group.key(), |row| row.task_id.is_some() && (!is_unseen || is_at(row, HoldStage::Held)));
+        assert_eq!(is_at(&row, HoldStage::Held), is_unseen, "{row:?}");
         let means = explained(&daemon, group.path())["means"].clone();
-        assert!(!means.as_array().unwrap().contains(&"gate".into()), "{means}");
+        assert_eq!(means.as_array().unwrap().contains(&"gate".into()), is_unseen, "{means}");
     }
     assert_eq!(shells.iter_mut().map(Running::wait).collect::<Vec<_>>(), [0, 0], "they wait to its end");
     assert_eq!(first.wait(), 0);
+}
+
+/// Signals that continue a process undo a stop. There is none here to undo.
+#[test]
+fn a_tenant_that_is_sent_sigcont_all_the_time_does_not_pass_the_gate() {
+    let test = "a_tenant_that_is_sent_sigcont_all_the_time_does_not_pass_the_gate";
+    let host = Host::start();
+    let daemon = host.daemon_with("berth", |settings| settings.hold.policy = PolicyName::Fifo);
+    if !can_gate(&daemon, test) || !berth_host::probes::available().unwrap().unseen {
+        return;
+    }
+    let mut first = host.tenant("first", &PRODUCT);
+    first.reaches(Phase::Kernel);
+    let mut second = host.tenant("second", &PRODUCT);
+    let (pid, is_over) = (Pid::from_raw(second.pid().cast_signed()).unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // It may have ended.
+                let _ = kill_process(pid, Signal::CONT);
+            }
+        });
+        daemon.row_where(&second.key(), |row| is_at(row, HoldStage::Held));
+        assert_eq!(first.wait(), 0);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(second.wait(), 0);
+    let ends = [&first, &second].map(|tenant| tenant.phase(0, Phase::Kernel, Edge::End));
+    assert!(ends[0] < ends[1], "the second computes after the first: {ends:?}");
+    assert!(daemon.metrics().contains("berth_holds_total{means=\"gate\"} 1"), "{}", daemon.metrics());
 }
 
 /// A context takes a second here, so that all are there before the first has its own.

@@ -6,7 +6,7 @@ mod real_engine;
 mod unified_engine;
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -157,8 +157,40 @@ impl Gate for WitnessGate {
         Ok(())
     }
 
-    fn continued(&self, process: ProcKey) {
+    fn freezing(&self, process: ProcKey, is_under_way: bool) {
+        self.note(if is_under_way { "freezing" } else { "no longer" }, process);
+    }
+
+    /// One that is not stopped only waits.
+    fn continued(&self, process: ProcKey) -> bool {
         self.note("continued", process);
+        self.0.lock().unwrap().last().unwrap().2
+    }
+}
+
+/// A handler of its own for SIGCONT would be called.
+#[test]
+fn a_process_whose_calls_only_wait_is_sent_no_signal() {
+    let hands = hands().with_gate(Arc::new(WitnessGate::default()));
+    let mut child =
+        Command::new("sh").args(["-c", "trap 'exit 3' CONT; read _"]).stdin(Stdio::piped()).spawn().unwrap();
+    hands.perform(&subject(Path::new("/gone")), Step::Continue(key(&child))).unwrap();
+    drop(child.stdin.take());
+    assert_ne!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn the_gate_is_told_of_a_freeze_when_it_was_asked_for_and_when_it_has_taken_effect() {
+    for hierarchy in hierarchies("the_gate_is_told_of_a_freeze") {
+        let (cgroup, gate) = (TestCgroup::new(&hierarchy), Arc::new(WitnessGate::default()));
+        let mut child = cgroup.shell("sleep 600");
+        let process = key(&child);
+        let subject = Subject { processes: [process].into(), ..subject(&cgroup.path) };
+        hands().with_gate(gate.clone()).perform(&subject, Step::Freeze(By::Cgroup)).unwrap();
+        assert_eq!(*gate.0.lock().unwrap(), [("freezing", process, false), ("no longer", process, false)]);
+        cgroup.dir().thaw(Duration::from_secs(2)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 

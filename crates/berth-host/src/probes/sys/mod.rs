@@ -31,6 +31,16 @@ pub enum AttachType {
     UprobeMulti = 48,
 }
 
+/// A program to load.
+#[derive(Debug, Clone, Copy)]
+pub struct Code<'a> {
+    pub name: &'a str,
+    pub insns: &'a [Insn],
+    pub attach: Option<AttachType>,
+    /// It calls what may sleep, which the kernel offers only under its own licence.
+    pub sleeps: bool,
+}
+
 /// Many places of one file, probed at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Multi<'a> {
@@ -181,23 +191,26 @@ pub fn map_next_key<const LEN: usize>(map: BorrowedFd<'_>, key: Option<&[u8; LEN
 }
 
 /// Loads a program of the kind uprobes run. `log` receives the verifier's words if it is refused.
-pub fn load_program(name: &str, insns: &[Insn], attach: Option<AttachType>, log: &mut [u8]) -> io::Result<OwnedFd> {
+pub fn load_program(code: Code<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     const PROG_TYPE_KPROBE: u32 = 2;
+    const SLEEPABLE: u32 = 1 << 4;
     let mut short = [0; 16];
-    short.iter_mut().zip(name.bytes().take(15)).for_each(|(to, from)| *to = from);
+    short.iter_mut().zip(code.name.bytes().take(15)).for_each(|(to, from)| *to = from);
+    // `program.rs` is offered under both.
+    let license = if code.sleeps { c"GPL v2" } else { c"Apache-2.0" };
     let attr = ProgLoad {
         prog_type: PROG_TYPE_KPROBE,
-        insn_count: length(insns),
-        insns: insns.as_ptr() as u64,
-        license: c"Apache-2.0".as_ptr() as u64,
+        insn_count: length(code.insns),
+        insns: code.insns.as_ptr() as u64,
+        license: license.as_ptr() as u64,
         log_level: u32::from(!log.is_empty()),
         log_len: length(log),
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         kernel_version: 0,
-        flags: 0,
+        flags: if code.sleeps { SLEEPABLE } else { 0 },
         name: short,
         interface: 0,
-        attach_type: attach.map_or(0, |a| a as u32),
+        attach_type: code.attach.map_or(0, |a| a as u32),
     };
     // SAFETY: every pointer in `attr` is to memory of the length given with it (the licence ends with a zero) that
     // outlives the call; the kernel writes to `log` only, which is borrowed mutably.

@@ -1,15 +1,22 @@
-//! The gate on a real kernel: processes that stop at a call, and those that must not.
+//! The gate by signals on a real kernel: processes that stop at a call, and those that must not.
 
 use std::path::Path;
 
 use berth_model::{Bytes, Event, GpuIndex, HaltedCall, Moment, ProcKey};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::super::{ProbeError, read_halted};
+use super::super::{Options, ProbeError, read_halted};
 use super::tenant::Tenant;
-use super::{Bystander, Scene, each_way};
+use super::{Bystander, Scene, with};
 use crate::procs;
 use crate::testing::{PATIENCE, eventually};
+
+/// Runs a test with each way of attaching, as on a kernel that cannot keep a call waiting.
+fn each_way(test: &str, run: impl Fn(Scene)) {
+    for perf_events in [false, true] {
+        with(test, Options { perf_events, signals: true, ..Options::default() }, true, &run);
+    }
+}
 
 pub fn key(pid: u32) -> ProcKey {
     procs::read::key(Path::new("/proc"), pid).unwrap()
@@ -34,7 +41,7 @@ pub fn threads(process: ProcKey) -> Vec<char> {
 
 impl Scene {
     /// The next stop anyone makes.
-    fn next_halt(&self) -> (ProcKey, HaltedCall) {
+    pub fn next_halt(&self) -> (ProcKey, HaltedCall) {
         loop {
             let event = self.event_rx.recv_timeout(PATIENCE).expect("a stop in time");
             if let Event::Halted { process, call, .. } = event {
@@ -44,7 +51,7 @@ impl Scene {
     }
 
     /// What of interest to a hold is told until now. A process that opens the device afterwards ends the wait.
-    fn told(&self) -> Vec<Event> {
+    pub fn told(&self) -> Vec<Event> {
         let mut last = self.workshop.tenant();
         last.call("init");
         let mut told = Vec::new();
@@ -66,7 +73,7 @@ impl Scene {
         self.told().into_iter().map(name).collect()
     }
 
-    fn halted(&self) -> Vec<ProcKey> {
+    pub fn halted(&self) -> Vec<ProcKey> {
         read_halted(self.probes.halted_map(), Path::new("/proc")).unwrap()
     }
 

@@ -4,6 +4,7 @@ mod dead_daemon;
 mod gate;
 mod sim;
 mod tenant;
+mod unseen;
 
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver};
@@ -25,11 +26,11 @@ struct Scene {
 /// Runs a test with each way of attaching, if the kernel lets anyone attach at all.
 fn each_way(test: &str, run: impl Fn(Scene)) {
     for perf_events in [false, true] {
-        with(test, perf_events, true, &run);
+        with(test, Options { perf_events, ..Options::default() }, true, &run);
     }
 }
 
-fn with(test: &str, perf_events: bool, watched: bool, run: impl Fn(Scene)) {
+fn with(test: &str, options: Options, watched: bool, run: impl Fn(Scene)) {
     if let Err(reason) = available() {
         return skip(test, &reason.to_string());
     }
@@ -37,9 +38,10 @@ fn with(test: &str, perf_events: bool, watched: bool, run: impl Fn(Scene)) {
     let libraries = if watched { vec![workshop.driver.clone()] } else { vec![] };
     let (event_tx, event_rx) = mpsc::channel();
     let registry = Registry::new("/proc".as_ref(), event_tx.clone()).unwrap();
-    let options = Options { libraries, perf_events, ..Options::default() };
-    let probes = Probes::start(options, move |pid| registry.resolve(pid), event_tx).unwrap();
-    assert!(!(perf_events && probes.multi()));
+    let options = Options { libraries, ..options };
+    let probes = Probes::start(options.clone(), move |pid| registry.resolve(pid), event_tx).unwrap();
+    assert!(!(options.perf_events && probes.multi()));
+    assert!(!(options.signals && probes.is_unseen()));
     run(Scene { workshop, probes, event_rx });
 }
 
@@ -219,7 +221,7 @@ fn a_process_in_a_pid_namespace_is_told_by_its_pid_on_the_host() {
 #[test]
 fn a_running_process_with_a_library_of_its_own_is_found_by_its_pid() {
     for perf_events in [false, true] {
-        with("a_private_library", perf_events, false, |scene| {
+        with("a_private_library", Options { perf_events, ..Options::default() }, false, |scene| {
             let script = "mount -t tmpfs none /mnt && cp \"$1\" /mnt/libcuda.so.1 && exec \"$0\" /mnt/libcuda.so.1";
             let mut tenant = scene.contained(script);
             tenant.call("init");
@@ -240,7 +242,7 @@ fn containers_that_share_a_layer_are_each_told_once() {
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root && mount -t overlay none \
                   -o \"lowerdir=$(dirname \"$1\"),upperdir=/mnt/upper,workdir=/mnt/work\" /mnt/root && \
                   exec \"$0\" /mnt/root/libcuda.so.1";
-    with("a_shared_layer", false, false, |scene| {
+    with("a_shared_layer", Options::default(), false, |scene| {
         let mut tenants = [scene.contained(script), scene.contained(script)];
         // Both have loaded it before either is shown to the probes.
         tenants.iter_mut().for_each(|tenant| _ = tenant.call("init"));
@@ -277,7 +279,7 @@ impl Drop for Bystander {
 
 #[test]
 fn a_process_without_the_driver_is_left_alone() {
-    with("without_the_driver", false, false, |scene| {
+    with("without_the_driver", Options::default(), false, |scene| {
         let bystander = Bystander::start();
         scene.probes.attach_process(bystander.pid());
         let mut tenant = scene.workshop.tenant();
@@ -290,7 +292,7 @@ fn a_process_without_the_driver_is_left_alone() {
 
 #[test]
 fn a_library_is_watched_once_and_its_replacement_as_well() {
-    with("a_replaced_library", false, true, |scene| {
+    with("a_replaced_library", Options::default(), true, |scene| {
         let driver = &scene.workshop.driver;
         scene.probes.watch_library(driver).unwrap();
         assert_eq!(scene.probes.stats().libraries.len(), 1);
@@ -310,7 +312,7 @@ fn a_library_is_watched_once_and_its_replacement_as_well() {
 
 #[test]
 fn a_file_that_is_no_driver_is_refused_by_name() {
-    with("no_driver", false, true, |scene| {
+    with("no_driver", Options::default(), true, |scene| {
         let error = scene.probes.watch_library(&scene.workshop.program).unwrap_err().to_string();
         assert!(error.contains("/tenant") && error.contains("none of the driver's functions"), "{error}");
         let error = scene.probes.watch_library("libberth-none.so.1".as_ref()).unwrap_err().to_string();

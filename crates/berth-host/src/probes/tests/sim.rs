@@ -134,7 +134,8 @@ fn with_workload(test: &str, run: impl Fn(&Probes, &Receiver<Event>, &mut Worklo
     for perf_events in [false, true] {
         let (event_tx, event_rx) = mpsc::channel();
         let registry = Registry::new("/proc".as_ref(), event_tx.clone()).unwrap();
-        let options = Options { libraries: vec![simulator.libcuda()], perf_events, ..Options::default() };
+        let options =
+            Options { libraries: vec![simulator.libcuda()], perf_events, signals: true, ..Options::default() };
         let probes = Probes::start(options, move |pid| registry.resolve(pid), event_tx).unwrap();
         let mut workload = Workload::start(&simulator.libcuda());
         let process = next(&event_rx, |event| match event {

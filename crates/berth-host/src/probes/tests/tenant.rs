@@ -73,6 +73,13 @@ impl Tenant {
         self.child.id()
     }
 
+    /// Its parent has been told nothing of it that had not been asked for: no stop, no going on.
+    pub fn is_unseen(&self) -> bool {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), options).unwrap().is_none()
+    }
+
     pub fn call(&mut self, what: &str) -> Called {
         self.repeat(what, 1)
     }

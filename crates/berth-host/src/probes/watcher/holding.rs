@@ -185,8 +185,9 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
 
     /// Nothing asked for the process holds any more, since it has exited.
     pub(super) fn release(&self, process: &mut Process) {
-        for interest in Interest::ALL {
-            self.kernel.revoke(process.key.pid, interest.rule());
+        let of_interest = Interest::ALL.map(Interest::rule);
+        for rule in of_interest.into_iter().chain([Rule::Waiting, Rule::Go, Rule::Discreet]) {
+            self.kernel.revoke(process.key.pid, rule);
         }
         // Not there is as good as deleted.
         let _ = sys::map_delete(self.kernel.halted(), &process.key.pid.to_ne_bytes());

@@ -1,5 +1,5 @@
-//! The gate: how soon it is down, how soon a launch is stopped and the stop hidden, how soon it is made when let go, and
-//! what a launch costs meanwhile and afterwards.
+//! The gate: how soon it is down, how soon a launch is halted and the process frozen, how soon it is made when let go, and
+//! what a launch costs meanwhile and afterwards. By signals it is stopped first, and the stop hidden.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Times {
     armed: Vec<f64>,
     told: Vec<f64>,
+    /// By signals only.
     stopped: Vec<f64>,
     hidden: Vec<f64>,
+    frozen: Vec<f64>,
     released: Vec<f64>,
 }
 
@@ -50,15 +52,18 @@ pub fn measure(bench: &mut Bench<'_>, rows: &mut Vec<Row>) -> anyhow::Result<()>
     rows.extend(row("armed before a first launch", &first.armed));
     let load = bench.load(&LAUNCHING)?;
     let times = launching(bench, &load)?;
-    let bare = bare_stops(bench, &load)?;
-    bench.end(&load)?;
     rows.extend(row("armed while it launches", &times.armed));
     rows.extend(row("hit → told to the daemon", &times.told));
-    rows.extend(
-        row("hit → stopped", &times.stopped)
-            .and_then(|row| Some(row.with_goal(GOAL_MS, Bare::of("SIGSTOP by a plain call, until stopped", &bare)?))),
-    );
-    rows.extend(row("stopped → frozen, unseen", &times.hidden));
+    let bare = bare_stops(bench, &load)?;
+    bench.end(&load)?;
+    let with_goal = |row: Row| Some(row.with_goal(GOAL_MS, Bare::of("SIGSTOP by a plain call, until stopped", &bare)?));
+    if probes(bench)?.is_unseen() {
+        rows.extend(row("hit → frozen", &times.frozen).and_then(with_goal));
+    } else {
+        rows.extend(row("hit → stopped", &times.stopped).and_then(with_goal));
+        rows.extend(row("stopped → frozen, unseen", &times.hidden));
+        rows.extend(row("hit → frozen", &times.frozen));
+    }
     rows.extend(row(RELEASE, &times.released));
     residue(bench, rows)
 }
@@ -94,20 +99,22 @@ fn launching(bench: &Bench<'_>, load: &Load) -> anyhow::Result<Times> {
     Ok(times)
 }
 
-/// Gated, stopped at a launch, frozen, let go.
+/// Gated, halted at a launch, frozen, let go.
 fn one(bench: &Bench<'_>, load: &Load, held: &mut OnHold<'_>, times: &mut Times) -> anyhow::Result<()> {
     while bench.host.events.try_recv().is_ok() {}
     let armed = held.go(Want::Gated)?;
     let (hit, told_ns) = until_halted(bench, load.process)?;
-    let stopped_ns = bare::until_stopped(bench.proc_root(), load.process)?;
+    if !probes(bench)?.is_unseen() {
+        times.stopped.push(ms_between(hit.0, bare::until_stopped(bench.proc_root(), load.process)?));
+    }
     held.stopped(load.process);
     let hidden = held.go(Want::Gated)?;
     let release = held.go(Want::Free)?;
     let running_ns = load.running_since(hidden.to_ns, release.from_ns)?;
     times.armed.push(armed.ms());
     times.told.push(ms_between(hit.0, told_ns));
-    times.stopped.push(ms_between(hit.0, stopped_ns));
     times.hidden.push(hidden.ms());
+    times.frozen.push(ms_between(hit.0, hidden.to_ns));
     times.released.push(ms_between(release.from_ns, running_ns));
     Ok(())
 }
@@ -120,7 +127,7 @@ fn until_halted(bench: &Bench<'_>, wanted: ProcKey) -> anyhow::Result<(Mono, u64
         let left = deadline.saturating_duration_since(Instant::now());
         match bench.host.events.recv_timeout(left.min(Duration::from_millis(100))) {
             Ok(Event::Halted { process, at, .. }) if process == wanted => return Ok((at, clock::now().0)),
-            Err(_) if left.is_zero() => bail!("no launch was stopped within {} s", PATIENCE.as_secs()),
+            Err(_) if left.is_zero() => bail!("no launch was halted within {} s", PATIENCE.as_secs()),
             _ => {}
         }
     }

@@ -54,7 +54,8 @@ impl Bench<'_> {
         let process = self.process_of(&key)?;
         let cgroup = self.host.freezer.find(process)?.map(|dir| dir.path().to_owned());
         let container = key.container_id().cloned().filter(|_| self.host.uses_docker);
-        Ok(Load { tenant, process, lines, subject: Subject::new(key, cgroup, container) })
+        let subject = Subject { processes: [process].into(), ..Subject::new(key, cgroup, container) };
+        Ok(Load { tenant, process, lines, subject })
     }
 
     fn until_ready(&mut self, tenant: &Tenant, lines: &Lines) -> anyhow::Result<()> {
