@@ -1,4 +1,4 @@
-//! berth's own policy: fair by owner, then first come, first served; only computing is exclusive.
+//! berth's own policy: fair by owner, then the shortest first, then first come, first served; only computing is exclusive.
 //!
 //! Two tenants that compute at once lose to each other; a tenant that makes its context, allocates, copies or cleans up
 //! loses nothing to one that computes. So a tenant is held as late as possible, at its launch, and the next one is
@@ -10,6 +10,10 @@
 //! *The turn* ([`turn`]): of the rest one at a time per GPU runs freely, all others are gated. Gated is not held: they
 //! run on, and stop only if they launch. The turn goes to whoever stands at a launch as soon as the one that has it is quiet;
 //! if nobody does, it is given in advance to one that is still loading, who then never stops at all.
+//!
+//! *Small beside large* ([`length`], [`order`]): who computes briefly beside one that computes for long does not wait for it, and is
+//! not even stopped where that is known before; of those that wait, who takes the shortest goes first, up to what owners have
+//! used. Those that are about equal wait for each other, in the order in which they came.
 //!
 //! *The first time* a tenant is seen nothing says what it is until its first burst has come back: within
 //! [`FifoSettings::small_burst`], and it is light. It is waited for meanwhile, so that heavy ones that start at the same moment do

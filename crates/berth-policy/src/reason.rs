@@ -18,7 +18,7 @@ pub enum Reason {
     ItsTurn,
     /// The one before it is done with the GPU.
     OtherIsDone { who: String },
-    /// It had the GPU for its quantum, and others wait.
+    /// It had the GPU for its quantum, or for as much as one that wants it less, and others wait.
     QuantumOver { after: Duration },
     /// It has waited as long as anyone may.
     WaitedLongest { waited: Duration },
@@ -53,7 +53,9 @@ impl fmt::Display for Reason {
             Reason::OtherIsFirst { gpu, who } => write!(f, "`{who}` is first in line for GPU {gpu}"),
             Reason::ItsTurn => f.write_str("it is its turn"),
             Reason::OtherIsDone { who } => write!(f, "`{who}` is done with the GPU"),
-            Reason::QuantumOver { after } => write!(f, "it computed for {:.1} s and others wait", after.as_secs_f64()),
+            Reason::QuantumOver { after } => {
+                write!(f, "it has had the GPU for {:.1} s, and others wait", after.as_secs_f64())
+            }
             Reason::WaitedLongest { waited } => {
                 write!(f, "it waited {:.1} s, the most anyone waits", waited.as_secs_f64())
             }
@@ -98,18 +100,20 @@ mod tests {
             Reason::MemoryFull { gpu, wanted: Some(wanted), free: Some(Bytes::from_mib(2 << 10)) },
             Reason::MemoryFull { gpu, wanted: None, free: None },
             Reason::NeverFits { gpu, wanted, total: Bytes::from_mib(24 << 10) },
-            Reason::MakesRoom { gpu, who },
+            Reason::MakesRoom { gpu, who: who.clone() },
+            Reason::BriefBeside { who },
         ];
         assert_eq!(
             told.map(|reason| reason.to_string()),
             [
                 "`train-7` computes on GPU 0",
                 "`train-7` is first in line for GPU 0",
-                "it computed for 10.0 s and others wait",
+                "it has had the GPU for 10.0 s, and others wait",
                 "it wants 30.0 GiB and GPU 0 has 2.0 GiB left",
                 "the memory of GPU 0 is full",
                 "it wants 30.0 GiB and GPU 0 has 24.0 GiB in all: let through to fail",
                 "it makes room for `train-7` on GPU 0",
+                "it computes only briefly beside `train-7`",
             ]
         );
     }

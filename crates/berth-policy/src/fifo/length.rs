@@ -123,3 +123,61 @@ fn data(tenant: &Tenant, view: &View, book: &Book) -> Option<Bytes> {
     }
     tenant.memory.map(|memory| Bytes(memory.0.saturating_sub(book.context().0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn length(burst: Option<f64>, spent: f64) -> Length {
+        Length { burst, spent, data: None, pace: Pace::Seldom }
+    }
+
+    fn loaded(mib: u64) -> Length {
+        Length { data: Some(Bytes::from_mib(mib)), ..length(None, 0.0) }
+    }
+
+    #[test]
+    fn brief_is_who_computes_for_a_third_or_less_of_what_the_other_does() {
+        let long = length(Some(2.4), 0.0);
+        assert!(length(Some(0.3), 0.0).is_brief_beside(&long, false));
+        assert!(!length(Some(1.0), 0.0).is_brief_beside(&long, false), "close enough to equal");
+        assert!(!length(Some(0.3), 1.0).is_brief_beside(&long, false), "it takes longer this time");
+        assert!(!long.is_brief_beside(&length(Some(0.3), 0.0), true));
+    }
+
+    #[test]
+    fn of_one_that_is_not_known_it_counts_how_long_it_has_computed_already() {
+        assert!(!length(Some(0.3), 0.0).is_brief_beside(&length(None, 0.5), false));
+        assert!(length(Some(0.3), 0.0).is_brief_beside(&length(None, 1.0), false));
+        assert_eq!(length(Some(0.5), 0.0).until_brief_beside(&length(None, 0.5)), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn who_is_not_known_is_brief_if_it_has_loaded_much_less() {
+        assert!(loaded(300).is_brief_beside(&loaded(2_000), false));
+        assert!(!loaded(2_000).is_brief_beside(&loaded(2_000), false), "equals wait for each other");
+        assert!(!loaded(0).is_brief_beside(&loaded(100), false), "neither has much");
+        assert!(!length(None, 0.0).is_brief_beside(&loaded(2_000), false), "not told, or not since it stands");
+        let quick = Length { burst: Some(0.02), ..loaded(2_000) };
+        assert!(!loaded(300).is_brief_beside(&quick, false), "that one is soon over");
+    }
+
+    #[test]
+    fn who_comes_back_soon_is_brief_only_while_it_is_behind_and_who_goes_on_and_on_is_not() {
+        let (long, short) = (length(Some(2.4), 0.0), length(Some(0.3), 0.0));
+        let often = Length { pace: Pace::Often, ..short };
+        assert!(often.is_brief_beside(&long, true) && !often.is_brief_beside(&long, false));
+        assert!(!Length { pace: Pace::OnAndOn, ..short }.is_brief_beside(&long, true));
+    }
+
+    #[test]
+    fn lengths_that_are_about_equal_cost_the_same() {
+        let settings = FifoSettings::default();
+        let cost = |length: Length| length.cost(&settings);
+        assert_eq!(cost(length(Some(10.6), 0.0)), cost(length(Some(10.9), 0.0)));
+        assert!(cost(length(Some(0.6), 0.0)) < cost(length(Some(2.5), 0.0)));
+        assert!(cost(loaded(300)) < cost(loaded(2_000)));
+        let on_and_on = Length { pace: Pace::OnAndOn, ..length(Some(0.02), 0.0) };
+        assert_eq!(cost(on_and_on), cost(length(None, 0.0)), "all it is let, as one of whom nothing is known");
+    }
+}

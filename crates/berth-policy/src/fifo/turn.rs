@@ -197,7 +197,7 @@ impl Turns {
                 let is_unwanted = is_unused || is_beside && round.is_apart(unit, other, &hosts, book);
                 is_unwanted && other.meets(unit).is_some()
             };
-            if kept.iter().any(|other| in_the_way(other)) {
+            if kept.iter().any(in_the_way) {
                 self.take_from(unit, round.now, book);
             } else {
                 kept.push(unit);

@@ -113,6 +113,33 @@ fn no_light_tenant_is_held_whether_or_not_it_was_seen_before() {
     }
 }
 
+/// The total exactly, the mean end and bursts but for a few holds; a tenant by no more than its context made in order.
+#[test]
+fn of_mixed_sizes_and_bursts_nobody_loses() {
+    let ways = [FIFO, FIFO_KNOWN].map(Way::Managed);
+    let cells = measure(&Figure::Mixes.cases(), &[&[Way::Watched], &ways[..]].concat());
+    let judged: Vec<Goal> = judge(&cells, Gpu::Other);
+    let about_mixes = judged.iter().filter(|goal| goal.name.contains("mixes") || goal.name.contains("nowhere slower"));
+    assert_eq!(about_mixes.clone().count(), 8, "{judged:?}");
+    for goal in about_mixes {
+        assert_eq!(goal.verdict, Verdict::Met, "{goal:?}");
+    }
+}
+
+#[test]
+fn nobody_who_runs_one_kernel_at_a_time_is_done_before_the_bound() {
+    let cases = [products(13_312, &[1, 10]), products(5_120, &[20]), Figure::Patterns.cases(), Figure::Mixes.cases()];
+    for profile in ["rtx3090", "h200"] {
+        let ways = [Way::Unmanaged, Way::Watched, Way::KernelLock, Way::Managed(FIFO)];
+        for (cell, way) in
+            measure_on(profile, &cases.concat(), &ways).iter().flat_map(|cell| ways.map(|way| (cell, way)))
+        {
+            let total = cell.ways[way.name()].total.mean;
+            assert!(total >= cell.bound - 1e-6, "{} on {profile}, {:?}: {total} {}", way.name(), cell.case, cell.bound);
+        }
+    }
+}
+
 #[test]
 fn a_cell_that_loses_and_a_light_tenant_that_was_held_are_not_met() {
     let case = Case { workload: Workload::Light, tenants: 5 };
