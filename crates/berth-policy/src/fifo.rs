@@ -46,6 +46,7 @@ mod means;
 mod memory;
 mod order;
 mod queue;
+mod round;
 mod turn;
 mod unit;
 

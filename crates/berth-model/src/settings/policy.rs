@@ -15,8 +15,8 @@ use crate::time::Span;
 pub struct FifoSettings {
     /// How long a tenant may compute while others wait; then it stops at its next launch. One kernel is never cut short.
     pub quantum: Span,
-    /// How long it may do so if it, or its owner, has used a quantum more of late than the one that waits: a short job beside
-    /// a long one need not wait for a whole quantum at every launch.
+    /// How long it may do so if it, or its owner, has used a quantum more of late than the one that waits, or as much if it computes
+    /// on and on and the other does not: a short job beside a long one need not wait for a whole quantum at every launch.
     pub slice: Span,
     /// Who has stood at a launch for this long is first in line, whoever its owner is; of several the one that has stood longest.
     pub longest_wait: Span,

@@ -1,0 +1,85 @@
+//! One look at the units, to change the turns by: who contends, who is ahead, who is brief beside whom.
+
+use std::time::Duration;
+
+use berth_model::Mono;
+
+use super::book::Book;
+use super::length::Pace;
+use super::order::used;
+use super::unit::Unit;
+use crate::settings::FifoSettings;
+
+/// One look at the units, to change the turns by.
+pub(super) struct Round<'r, 'a> {
+    pub units: &'r [Unit<'a>],
+    pub settings: &'r FifoSettings,
+    pub now: Mono,
+}
+
+/// GPU seconds by which a unit, or its owner, is ahead of another of late.
+fn lead(unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> f64 {
+    if unit.owner == other.owner {
+        used(unit, book) - used(other, book)
+    } else {
+        book.used_by(unit.owner) - book.used_by(other.owner)
+    }
+}
+
+impl<'r, 'a> Round<'r, 'a> {
+    pub fn contenders(&self) -> impl Iterator<Item = &'r Unit<'a>> + use<'r, 'a> {
+        self.units.iter().filter(|unit| unit.contends())
+    }
+
+    pub fn standing(&self) -> impl Iterator<Item = &'r Unit<'a>> + use<'r, 'a> {
+        self.contenders().filter(|unit| unit.standing_since.is_some())
+    }
+
+    pub fn is_idle(&self, unit: &Unit<'_>) -> bool {
+        unit.quiet_since.is_some_and(|quiet| self.now.since(quiet) >= self.settings.idle.get())
+    }
+
+    /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already. Who goes
+    /// on and on keeps it from one that does not only until it has had as much: for a slice, or for what the other's burst
+    /// takes where that one will soon be back.
+    pub fn due(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        let (quantum, lead) = (self.settings.quantum.get(), lead(unit, other, book));
+        let slice = self.settings.slice.get().min(quantum);
+        if lead >= quantum.as_secs_f64() {
+            return slice;
+        }
+        match (unit.length.pace(), other.length.pace()) {
+            (Pace::OnAndOn, Pace::Seldom) if lead >= 0.0 => slice,
+            (Pace::OnAndOn, Pace::Often) if lead >= 0.0 => other.length.burst().clamp(slice, quantum),
+            _ => quantum,
+        }
+    }
+
+    /// How long a unit computes until it has had as much as another.
+    pub fn until_even(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        Duration::try_from_secs_f64(-lead(unit, other, book)).unwrap_or_default()
+    }
+
+    pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {
+        unit.length.is_brief_beside(&other.length, lead(other, unit, book) > 0.0)
+    }
+
+    /// Rivals that compute and beside which a unit is brief.
+    pub fn hosts(&self, unit: &Unit<'_>, book: &Book) -> Vec<&'r Unit<'a>> {
+        let busy = self.contenders().filter(|other| other.busy_since.is_some() && other.meets(unit).is_some());
+        busy.filter(|other| self.is_brief_beside(unit, other, book)).collect()
+    }
+
+    /// A unit is not to compute while another does. Those that are brief beside the same one are not kept apart: the GPU is
+    /// shared as long as one of them is there, so the sooner all are done the better.
+    pub fn is_apart(&self, unit: &Unit<'_>, other: &Unit<'_>, hosts: &[&Unit<'_>], book: &Book) -> bool {
+        let is_guest = |host: &&Unit<'_>| host.name != other.name && self.is_brief_beside(other, host, book);
+        !self.is_brief_beside(unit, other, book) && !hosts.iter().any(is_guest)
+    }
+
+    /// Who cannot be made to stop is waited for no longer than a quantum.
+    pub fn last_resort(&self, blocker: Option<&Unit<'_>>) -> Duration {
+        let (wait, quantum) = (self.settings.last_resort.get(), self.settings.quantum.get());
+        if blocker.is_some_and(|unit| !unit.is_movable) { wait.min(quantum) } else { wait }
+    }
+}
