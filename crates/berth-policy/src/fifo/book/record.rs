@@ -205,18 +205,21 @@ impl Record {
     /// How heavy it is: by what it does now, by what it has done, by what its like did before.
     pub(super) fn weight(&self, past: Option<Past>, has_little: bool, settings: &FifoSettings) -> Weight {
         let small = settings.small_burst.get().as_secs_f64();
+        let disturbance = settings.disturbance.get().as_secs_f64();
         // Where bursts were not told apart, a little computing in a long stay may have been many small ones or a single long one.
         let is_plain = |past: &Past| {
             let is_much = past.active_seconds >= settings.use_window.get().as_secs_f64();
             let is_seldom = past.duty <= fraction(settings.light_use);
-            past.burst_seconds.is_some() || !is_seldom || past.active_seconds <= small || is_much
+            past.burst_seconds.is_some_and(|burst| burst <= small)
+                || !is_seldom
+                || past.active_seconds <= small
+                || is_much
         };
         let past = past.filter(is_plain);
         let was_light = past.is_some_and(|past| {
             let is_little = past.duty <= fraction(settings.light_use) || past.active_seconds <= small;
-            is_little && past.burst_seconds.is_none_or(|burst| burst <= small)
+            is_little && past.burst_seconds.is_none_or(|burst| burst <= disturbance)
         });
-        let disturbance = settings.disturbance.get().as_secs_f64();
         let is_long = self.burst.is_some_and(|burst| burst.clear > small || burst.used > disturbance);
         if self.is_steady {
             return Weight::Heavy;
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(weight(&Record::default(), past(0.05, 0.02)), Weight::Unknown, "perhaps all of it at once");
         let in_bursts = |seconds| Some(Past { burst_seconds: Some(seconds), ..past(60.0, 0.14).unwrap() });
         assert_eq!(weight(&Record::default(), in_bursts(0.005)), Weight::Light);
-        assert_eq!(weight(&Record::default(), in_bursts(0.3)), Weight::Heavy, "seldom, and long at once");
+        assert_eq!(weight(&Record::default(), in_bursts(0.9)), Weight::Heavy, "longer than others' contexts make it");
     }
 
     #[test]
