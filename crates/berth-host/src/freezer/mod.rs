@@ -115,6 +115,12 @@ impl Freezer {
         dir.thaw(self.within)
     }
 
+    /// As [`Freezer::freeze_telling`], but in the shelter: `dir` itself stays as it is.
+    pub(crate) fn freeze_sheltered(&self, dir: &CgroupDir, told: impl FnOnce()) -> Result<(), FreezerError> {
+        self.claim(dir)?;
+        shelter::freeze(dir, self.within, told).inspect_err(|_| self.forget(dir))
+    }
+
     /// There may be processes of it in the shelter.
     pub(crate) fn is_sheltered(&self, dir: &CgroupDir) -> bool {
         shelter::is_there(dir)

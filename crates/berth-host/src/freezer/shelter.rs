@@ -2,8 +2,8 @@
 //!
 //! An engine looks whether a container's cgroup is frozen before it pauses it, and refuses if it is. With the processes one
 //! level below, the cgroup can be thawed for the engine to freeze, and nothing runs in between. A process that moves from one
-//! frozen cgroup to another does not notice. They stand there for longer where the engine is about to run a command in the
-//! container, which it could not in a frozen cgroup.
+//! frozen cgroup to another does not notice. They are frozen there in the first place where the engine runs commands in the container
+//! now and then, which it cannot in a frozen cgroup.
 //!
 //! Nothing here asks whose cgroup it is. A container that has made cgroups of its own inside is refused: its processes would not
 //! find back to theirs.
@@ -22,7 +22,16 @@ use super::patience::Patience;
 /// Its name below the tenant's cgroup.
 const NAME: &str = "berth-shelter";
 
-/// Moves the processes of `dir`, which is frozen, into its shelter. What cannot be moved is moved back.
+/// Freezes the processes of `dir` by moving them into its shelter: `dir` itself is not frozen for a moment. `told` is called when all
+/// are in, before it is waited for that they stand. What cannot be moved in time is moved back.
+pub fn freeze(dir: &CgroupDir, within: Duration, told: impl FnOnce()) -> Result<(), FreezerError> {
+    enter(dir, within)?;
+    told();
+    let stand = CgroupDir::open(&path(dir)).and_then(|shelter| shelter.freeze(within));
+    stand.inspect_err(|_| drop(leave(dir, within)))
+}
+
+/// Moves the processes of `dir` into its shelter, which is frozen. What cannot be moved is moved back.
 pub fn enter(dir: &CgroupDir, within: Duration) -> Result<(), FreezerError> {
     let path = path(dir);
     if has_others(dir, &path)? {
@@ -75,7 +84,8 @@ fn has_others(dir: &CgroupDir, shelter: &Path) -> Result<bool, FreezerError> {
     Ok(dirs.map(|entry| entry.path()).any(|path| path != shelter))
 }
 
-/// One that ends meanwhile needs no moving. Frozen processes make no others, so this comes to an end.
+/// One that ends meanwhile needs no moving. Frozen processes make no others, so this comes to an end; with those that run it may
+/// not, and is given up.
 fn move_all(from: &Path, to: &Path, within: Duration) -> Result<(), FreezerError> {
     let patience = Patience::new(within);
     loop {

@@ -74,12 +74,15 @@ impl HostHands {
 
     /// One that cannot go into the shelter stands still all the same.
     fn freeze_sheltered(&self, subject: &Subject, dir: &CgroupDir) -> Result<(), StepFailure> {
-        self.freeze_cgroup(subject, dir)?;
-        if let Err(error) = self.freezer.shelter(dir) {
-            tracing::debug!(cgroup = %dir.path().display(), %error, "frozen where it is: its engine cannot check its health");
-            self.freezer.freeze(dir).map_err(failure)?;
+        let frozen = self.freezer.freeze_sheltered(dir, || self.freezing(subject, true));
+        self.freezing(subject, false);
+        match frozen {
+            Err(error @ FreezerError::NoShelter { .. }) => {
+                tracing::debug!(cgroup = %dir.path().display(), %error, "frozen where it is: its engine cannot check its health");
+                self.freeze_cgroup(subject, dir)
+            }
+            frozen => frozen.map_err(failure),
         }
-        Ok(())
     }
 
     /// Its calls that wait for a freeze go on, as far as the freezer.

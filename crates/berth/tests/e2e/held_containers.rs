@@ -346,15 +346,16 @@ fn a_check_that_waits_for_whom_is_held_is_not_let_fail() {
 const CONTENDS: [&str; 6] = ["--size", "8000", "--repeats", "100000", "--gap", "20ms"];
 const CHECKS: usize = 8;
 const HOLDS: usize = 40;
-/// One check failed ("cannot exec in a paused container") in two of seven runs of some 75 holds on a busy machine. It may have begun
-/// between a freeze and the shelter; that has not been shown.
-const FAILED_AT_MOST: usize = 1;
 
 #[test]
-fn contending_containers_read_as_healthy_for_the_most_part_and_hardly_a_check_fails() {
-    let test = "contending_containers_read_as_healthy_for_the_most_part_and_hardly_a_check_fails";
+fn contending_containers_read_as_healthy_and_no_check_fails() {
+    let test = "contending_containers_read_as_healthy_and_no_check_fails";
     let Some(engine) = Engine::for_test(test) else { return };
-    let fifo = |settings: &mut berth_model::Settings| settings.hold.policy = PolicyName::Fifo;
+    let fifo = |settings: &mut berth_model::Settings| {
+        settings.hold.policy = PolicyName::Fifo;
+        // The engine calls paused ones unhealthy.
+        settings.hold.pause_after = Span::from_millis(600_000);
+    };
     let Some((host, daemon)) = stage(test, &engine, fifo) else { return };
     let events = daemon.events();
     let containers: Vec<Container> = ["1s", "1s", "2s"]
@@ -378,10 +379,9 @@ fn contending_containers_read_as_healthy_for_the_most_part_and_hardly_a_check_fa
     let counts: Vec<usize> = checks.iter().map(BTreeSet::len).collect();
     let failed: Vec<&(String, bool)> = checks.iter().flatten().filter(|(_, is_good)| !is_good).collect();
     eprintln!("{} changes, checks: {counts:?}, failed: {failed:?}", events.all().len());
-    assert!(failed.len() <= FAILED_AT_MOST, "{failed:?}");
-    // After a check that could not begin, of whose end nobody tells, the engine takes over at once until the next.
+    assert!(failed.is_empty(), "{failed:?}");
     let unhealthy = readings.iter().filter(|is_healthy| !**is_healthy).count();
-    assert!(unhealthy * 4 < readings.len(), "unhealthy in {unhealthy} of {} readings", readings.len());
+    assert!(unhealthy == 0, "unhealthy in {unhealthy} of {} readings", readings.len());
 }
 
 #[test]
