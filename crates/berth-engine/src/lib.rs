@@ -216,7 +216,8 @@ impl Loop {
     fn after(&mut self, mut changes: Vec<Change>) {
         ask_names(&mut self.monitor, |id| self.sources.describe(id));
         let now = self.steady.date(clock::anchor());
-        self.sources.look(self.monitor.wish(now.mono));
+        let by_looks = self.manager.as_ref().is_ok_and(Manager::goes_by_looks);
+        self.sources.look(self.monitor.wish(now.mono, by_looks));
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
         self.manage(&mut snapshot, &mut changes, &now);
         changes.iter().for_each(log_change);

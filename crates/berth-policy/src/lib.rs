@@ -31,6 +31,11 @@ pub trait Policy: std::fmt::Debug + Send {
         false
     }
 
+    /// Somebody waits for what only a look at the GPUs tells: they are looked at as often as where nobody sees calls.
+    fn goes_by_looks(&self) -> bool {
+        false
+    }
+
     /// What to change. Tenants it does not name stay as they are.
     fn decide(&mut self, view: &View, now: Mono) -> Verdict;
 }

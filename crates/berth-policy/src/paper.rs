@@ -40,6 +40,8 @@ pub struct Paper {
     released: Option<LastRelease>,
     /// GPUs whose memory rule has fired.
     full: BTreeSet<GpuIndex>,
+    /// Somebody waits for the cores to have room.
+    has_line: bool,
 }
 
 /// The release that the turn is counted from, and that the memory rule judges.
@@ -53,7 +55,7 @@ struct LastRelease {
 
 impl Paper {
     pub fn new(settings: PaperSettings) -> Self {
-        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new() }
+        Self { settings, running: BTreeMap::new(), released: None, full: BTreeSet::new(), has_line: false }
     }
 
     /// The memory rule: the one just released goes back if it filled a GPU that others run on.
@@ -189,6 +191,11 @@ impl Policy for Paper {
         "paper"
     }
 
+    /// In the paper each turn begins with a query.
+    fn goes_by_looks(&self) -> bool {
+        self.has_line
+    }
+
     fn decide(&mut self, view: &View, now: Mono) -> Verdict {
         let mut tasks: Vec<&Tenant> = view.tenants.iter().filter(|tenant| is_task(tenant)).collect();
         tasks.sort_by_key(|task| (task.arrived, &task.key));
@@ -206,6 +213,7 @@ impl Policy for Paper {
             self.follow_last_release(view, &tasks);
         }
         let line = self.line(&tasks);
+        self.has_line = !line.is_empty();
         Verdict {
             decisions: self.decisions(view, &tasks),
             queue: self.queue(&line, &tasks, now),

@@ -264,6 +264,10 @@ impl Manager {
         outcome
     }
 
+    pub fn goes_by_looks(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.goes_by_looks())
+    }
+
     /// What the policy wants becomes what is wanted. When to ask it again.
     fn decide(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: Mono) -> Option<Mono> {
         if self.policy.is_none() {

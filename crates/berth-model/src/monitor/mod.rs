@@ -170,12 +170,12 @@ impl Monitor {
         }
     }
 
-    /// When to look next, and at what.
-    pub fn wish(&self, now: Mono) -> Wish {
+    /// When to look next, and at what. `by_looks`: somebody waits for what only looks tell.
+    pub fn wish(&self, now: Mono, by_looks: bool) -> Wish {
         let every = self.settings.utilisation_interval.get();
         let shared = self.gpus.keys().any(|gpu| self.tenants_on(*gpu).len() > 1);
         Wish {
-            look_in: self.pace.next_look(now, self.is_probed()),
+            look_in: self.pace.next_look(now, self.is_probed() && !by_looks),
             per_process_core: shared && self.utilisation_at.is_none_or(|at| now.since(at) >= every),
         }
     }

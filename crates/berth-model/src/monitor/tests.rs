@@ -514,7 +514,7 @@ fn core_use_of_sharing_tenants_is_unknown_unless_the_driver_tells_them_apart() {
     host.process(process(8), &container('b'));
     host.look_with(100, &[(process(7), 0, 500), (process(8), 0, 500)], Some(100));
     assert!(host.snapshot(110).tasks.iter().all(|row| row.gpu_core_pct.is_none()));
-    assert!(host.monitor.wish(at(110)).per_process_core, "and is asked for");
+    assert!(host.monitor.wish(at(110), false).per_process_core, "and is asked for");
 }
 
 #[test]
@@ -596,11 +596,12 @@ fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_befor
 fn probes_know_better_than_rumours() {
     let mut host = Host::new();
     host.apply(Event::Stirred { source: Source::ProcessEvents, at: at(150) });
-    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(20));
+    assert_eq!(host.monitor.wish(at(150), false).look_in, Duration::from_millis(20));
     let mut host = Host::new();
     host.apply(Event::Source { source: Source::Probes, status: SourceStatus::Up });
     host.apply(Event::Stirred { source: Source::ProcessEvents, at: at(150) });
-    assert_eq!(host.monitor.wish(at(150)).look_in, Duration::from_millis(500));
+    assert_eq!(host.monitor.wish(at(150), false).look_in, Duration::from_millis(500));
+    assert_eq!(host.monitor.wish(at(150), true).look_in, Duration::from_millis(100), "somebody waits for it");
 }
 
 #[test]

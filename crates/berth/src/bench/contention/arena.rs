@@ -173,9 +173,13 @@ impl Arena {
         }
     }
 
+    fn next_look(&self) -> u64 {
+        self.looks.next(self.policy.goes_by_looks())
+    }
+
     fn look(&mut self, engine: &Engine) {
         let now = engine.now();
-        if self.looks.next() > now {
+        if self.next_look() > now {
             return;
         }
         self.looks.take(engine);
@@ -266,7 +270,7 @@ impl Manager for Arena {
     fn next_event(&self) -> Option<u64> {
         let heard = self.news.keys().next().map(|(at, _)| *at);
         let done = self.tenants.iter().filter_map(Tenant::step_ends);
-        let own = [heard, self.again_at, Some(self.looks.next())];
+        let own = [heard, self.again_at, Some(self.next_look())];
         own.into_iter().flatten().chain(done).min()
     }
 

@@ -44,12 +44,13 @@ impl Looks {
         self.pace.event(Mono(now));
     }
 
-    pub(super) fn next(&self) -> u64 {
+    /// `by_looks`: the policy waits for one.
+    pub(super) fn next(&self, by_looks: bool) -> u64 {
         match (self.sources, self.seen_at) {
             (Sources::Nvml { first_turn, .. }, None) => ns(first_turn),
             (Sources::Nvml { turn, .. }, Some(last)) => last.0 + ns(turn),
             (Sources::Probes, None) => 0,
-            (Sources::Probes, Some(last)) => last.0 + ns(self.pace.next_look(last, true)),
+            (Sources::Probes, Some(last)) => last.0 + ns(self.pace.next_look(last, !by_looks)),
         }
     }
 
