@@ -83,12 +83,14 @@ impl CgroupDir {
 
     /// Returns when nothing in it runs any more. If that cannot be reached in time it is undone.
     pub fn freeze(&self, within: Duration) -> Result<(), FreezerError> {
-        self.freeze_telling(within, || ())
+        self.freeze_telling(within, |_| ())
     }
 
-    /// As [`CgroupDir::freeze`]. `told` is called in between: from then on no thread in it gets back to its program.
-    pub fn freeze_telling(&self, within: Duration, told: impl FnOnce()) -> Result<(), FreezerError> {
-        let frozen = self.tell(true).map(|()| told()).and_then(|()| self.settle(within));
+    /// As [`CgroupDir::freeze`]. `told` hears `true` when the kernel was asked: from then on no thread in it gets back to its
+    /// program; and `false` when it is frozen, or before what could not be is undone.
+    pub fn freeze_telling(&self, within: Duration, told: impl Fn(bool)) -> Result<(), FreezerError> {
+        let frozen = self.tell(true).map(|()| told(true)).and_then(|()| self.settle(within));
+        told(false);
         frozen.map_err(|error| match (error, self.thaw(within)) {
             (error, Err(undoing)) if undoing.is_gone() => error,
             (FreezerError::NotFrozen { path, within, .. }, undone) => {

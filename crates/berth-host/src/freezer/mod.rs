@@ -28,6 +28,7 @@ pub use dir::{CgroupDir, Motion, State, Version};
 pub use error::{FreezerError, Refusal};
 pub use locate::Hierarchies;
 use patience::Patience;
+pub use shelter::below as shelter_below;
 
 use crate::procs::read;
 
@@ -83,11 +84,11 @@ impl Freezer {
 
     /// Confirmed when it returns. May be repeated. Refuses what somebody else has frozen.
     pub fn freeze(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
-        self.freeze_telling(dir, || ())
+        self.freeze_telling(dir, |_| ())
     }
 
-    /// As [`Freezer::freeze`]; `told` is called when the kernel was asked, before it is waited for.
-    pub fn freeze_telling(&self, dir: &CgroupDir, told: impl FnOnce()) -> Result<(), FreezerError> {
+    /// As [`Freezer::freeze`]; for `told` see [`CgroupDir::freeze_telling`].
+    pub fn freeze_telling(&self, dir: &CgroupDir, told: impl Fn(bool)) -> Result<(), FreezerError> {
         self.claim(dir)?;
         dir.freeze_telling(self.within, told).inspect_err(|_| self.forget(dir))
     }
@@ -116,9 +117,20 @@ impl Freezer {
     }
 
     /// As [`Freezer::freeze_telling`], but in the shelter: `dir` itself stays as it is.
-    pub(crate) fn freeze_sheltered(&self, dir: &CgroupDir, told: impl FnOnce()) -> Result<(), FreezerError> {
+    pub(crate) fn freeze_sheltered(&self, dir: &CgroupDir, told: impl Fn(bool)) -> Result<(), FreezerError> {
         self.claim(dir)?;
         shelter::freeze(dir, self.within, told).inspect_err(|_| self.forget(dir))
+    }
+
+    /// Undoes [`Freezer::freeze_sheltered`], or without a shelter the freeze of `dir` that stood in for it. May be repeated.
+    pub(crate) fn thaw_sheltered(&self, dir: &CgroupDir) -> Result<(), FreezerError> {
+        if !self.is_sheltered(dir) {
+            return self.thaw(dir);
+        }
+        // `dir` itself was not frozen by us. If it is, that is somebody's pause, and they go back into it.
+        self.unshelter(dir)?;
+        self.forget(dir);
+        Ok(())
     }
 
     /// There may be processes of it in the shelter.

@@ -22,12 +22,13 @@ use super::patience::Patience;
 /// Its name below the tenant's cgroup.
 const NAME: &str = "berth-shelter";
 
-/// Freezes the processes of `dir` by moving them into its shelter: `dir` itself is not frozen for a moment. `told` is called when all
-/// are in, before it is waited for that they stand. What cannot be moved in time is moved back.
-pub fn freeze(dir: &CgroupDir, within: Duration, told: impl FnOnce()) -> Result<(), FreezerError> {
+/// Freezes the processes of `dir` by moving them into its shelter: `dir` itself is not frozen for a moment. `told` hears `true` when
+/// all are in, and `false` when they stand, or before they are moved back: what cannot be moved in time is.
+pub fn freeze(dir: &CgroupDir, within: Duration, told: impl Fn(bool)) -> Result<(), FreezerError> {
     enter(dir, within)?;
-    told();
+    told(true);
     let stand = CgroupDir::open(&path(dir)).and_then(|shelter| shelter.freeze(within));
+    told(false);
     stand.inspect_err(|_| drop(leave(dir, within)))
 }
 

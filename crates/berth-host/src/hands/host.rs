@@ -66,19 +66,18 @@ impl HostHands {
     }
 
     fn freeze_cgroup(&self, subject: &Subject, dir: &CgroupDir) -> Result<(), StepFailure> {
-        let frozen = self.freezer.freeze_telling(dir, || self.freezing(subject, true));
-        // Frozen or not, who calls from now on waits for the next one.
-        self.freezing(subject, false);
-        frozen.map_err(failure)
+        let told = |is_under_way| self.freezing(subject, is_under_way);
+        self.freezer.freeze_telling(dir, told).map_err(failure)
     }
 
     /// One that cannot go into the shelter stands still all the same.
     fn freeze_sheltered(&self, subject: &Subject, dir: &CgroupDir) -> Result<(), StepFailure> {
-        let frozen = self.freezer.freeze_sheltered(dir, || self.freezing(subject, true));
-        self.freezing(subject, false);
-        match frozen {
-            Err(error @ FreezerError::NoShelter { .. }) => {
+        let told = |is_under_way| self.freezing(subject, is_under_way);
+        match self.freezer.freeze_sheltered(dir, told) {
+            Err(error) if !error.is_gone() && !matches!(error, FreezerError::HeldByOthers { .. }) => {
                 tracing::debug!(cgroup = %dir.path().display(), %error, "frozen where it is: its engine cannot check its health");
+                // Never both: whoever thaws it tells by the shelter which of the two it was.
+                self.freezer.unshelter(dir).map_err(failure)?;
                 self.freeze_cgroup(subject, dir)
             }
             frozen => frozen.map_err(failure),
@@ -104,9 +103,7 @@ impl HostHands {
         };
         match (by, self.engine(subject)) {
             (By::Docker, Ok((pauser, id))) => Ok(pause::unpause(pauser, &self.freezer, id, dir.as_ref())?),
-            (By::Shelter, _) => dir.map_or(Ok(()), |dir| {
-                self.freezer.unshelter(&dir).and_then(|()| self.freezer.thaw(&dir)).map_err(failure)
-            }),
+            (By::Shelter, _) => dir.map_or(Ok(()), |dir| self.freezer.thaw_sheltered(&dir).map_err(failure)),
             // Without the engine that froze it, the tenant is still to run.
             _ => dir.map_or(Ok(()), |dir| self.freezer.thaw(&dir).map_err(failure)),
         }

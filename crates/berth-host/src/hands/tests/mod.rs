@@ -3,6 +3,7 @@
 mod engine;
 mod handed_over;
 mod real_engine;
+mod sheltered;
 mod unified_engine;
 
 use std::path::Path;
