@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use berth_model::hold::{By, Grip, Want};
+use berth_model::hold::{By, Freezer, Grip, Want};
 use berth_model::{ContainerId, Mono, ProcKey, TenantKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::mend::mend;
 use crate::{Entry, NeedsBack};
 
-/// Counted up when a field changes its meaning; a further field is no change.
+/// Counted up when a field changes its meaning; a further field is no change, nor is a further word in one: who does not know it reads
+/// the other fields, and takes an unknown freezer for all of them at once.
 pub const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,11 +103,15 @@ fn grip(found: &Value) -> Grip {
         let all = found.get(name).and_then(Value::as_array).into_iter().flatten();
         all.filter_map(|one| ProcKey::deserialize(one).ok()).collect()
     };
+    let frozen = found.get("frozen").filter(|freezer| !freezer.is_null());
+    let known = frozen.map(Freezer::deserialize);
+    let is_unknown = matches!(known, Some(Err(_)));
     Grip {
         gated: set("gated"),
         stopped: set("stopped"),
-        frozen: part(found, "frozen"),
-        sheltered: part(found, "sheltered").unwrap_or_default(),
+        // By whatever a later version freezes, the steps back from these undo all that a cgroup and an engine can.
+        frozen: known.map(|known| known.unwrap_or(Freezer::Docker)),
+        sheltered: is_unknown || part(found, "sheltered").unwrap_or_default(),
         locked: set("locked"),
         parked: set("parked"),
     }
@@ -162,6 +167,18 @@ mod tests {
         let kept = read(value.to_string().as_bytes()).unwrap();
         assert!(!kept.is_whole && kept.entry.grip == entry("/a").grip && kept.entry.want == Want::Free);
         assert_eq!(kept.entry.cgroup, entry("/a").cgroup);
+    }
+
+    /// As "shelter" was to those who knew of the cgroup and the engine alone.
+    #[test]
+    fn who_is_frozen_by_what_nobody_knows_is_released_from_everything() {
+        let alone = Grip { frozen: Some(Freezer::Cgroup), ..Grip::default() };
+        let known = Entry { grip: alone, ..entry("/a") };
+        let mut value: Value = serde_json::from_slice(&encode(&known, BOOT).unwrap()).unwrap();
+        value["entry"]["grip"]["frozen"] = "amber".into();
+        let kept = read(value.to_string().as_bytes()).unwrap();
+        let everything = Grip { frozen: Some(Freezer::Docker), sheltered: true, ..Grip::default() };
+        assert_eq!((kept.entry.grip, kept.is_whole), (everything, false));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn entry(path: &str) -> Entry {
 pub fn any_entry() -> impl Strategy<Value = Entry> {
     let process = (any::<u32>(), any::<u64>()).prop_map(|(pid, start_ticks)| ProcKey { pid, start_ticks });
     let set = || prop::collection::btree_set(process.clone(), 0..4);
-    let frozen = prop::option::of(prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Docker)]);
+    let frozen = prop::option::of(prop_oneof![Just(Freezer::Cgroup), Just(Freezer::Shelter), Just(Freezer::Docker)]);
     let parts = (set(), set(), frozen, any::<bool>(), set(), set());
     let grip = parts.prop_map(|(gated, stopped, frozen, sheltered, locked, parked)| Grip {
         gated,
