@@ -7,7 +7,7 @@
 use std::io;
 use std::path::Path;
 
-use berth_host::freezer::{CgroupDir, Motion};
+use berth_host::freezer::{CgroupDir, Motion, shelter_below};
 use berth_model::control::{Refusal, find_named};
 use berth_model::hold::{By, Grip, Means};
 use berth_model::snapshot::{HoldRow, HoldStage};
@@ -176,7 +176,12 @@ fn keeps_off(grip: &Grip, cgroup: Option<&Path>, proc_root: &Path) -> bool {
         let state = CgroupDir::open(dir).and_then(|dir| dir.state());
         state.is_ok_and(|state| state.motion == Motion::Thawed && !state.own)
     };
-    let is_frozen = grip.sheltered || (grip.frozen.is_some() && !cgroup.is_some_and(is_thawed));
+    // The cgroup of those who stand in its shelter is thawed.
+    let runs = |dir: &Path| {
+        let shelter = shelter_below(dir);
+        is_thawed(dir) && (!shelter.exists() || is_thawed(&shelter))
+    };
+    let is_frozen = grip.sheltered || (grip.frozen.is_some() && !cgroup.is_some_and(runs));
     let stands = grip.stopped.iter().any(|process| is_stopped(proc_root, *process));
     is_frozen || stands || !grip.locked.is_empty() || !grip.parked.is_empty()
 }
@@ -204,6 +209,8 @@ fn unreadable(error: &JournalError, path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::hold::Freezer;
+
     use super::*;
     use crate::testing::{at, busy};
 
@@ -232,6 +239,30 @@ mod tests {
         assert_eq!(advice(Now::Held, Some(Role::Guard)), "the guard (process 77) is letting them go");
         assert!(advice(Now::Held, Some(Role::Daemon)).contains("does not answer here"));
         assert_eq!(OnRecord::default().advice(), None);
+    }
+
+    /// Its own cgroup is thawed, for its engine to check its health.
+    #[test]
+    fn who_stands_in_the_shelter_is_held_and_who_was_let_go_there_is_not() {
+        let host = tempfile::tempdir().unwrap();
+        let (dir, shelter) = (host.path().to_owned(), shelter_below(host.path()));
+        std::fs::create_dir(&shelter).unwrap();
+        let set = |dir: &Path, state: &str, own: &str| {
+            for (file, text) in [("state", state), ("self_freezing", own), ("parent_freezing", "0")] {
+                std::fs::write(dir.join(format!("freezer.{file}")), text).unwrap();
+            }
+        };
+        let grip = Grip { frozen: Some(Freezer::Shelter), ..Grip::default() };
+        let is_held = || keeps_off(&grip, Some(&dir), Path::new("/proc"));
+        set(&dir, "THAWED", "0");
+        for (state, own, expected) in [("FROZEN", "1", true), ("FREEZING", "1", true), ("THAWED", "0", false)] {
+            set(&shelter, state, own);
+            assert_eq!(is_held(), expected, "{state}");
+        }
+        std::fs::remove_dir_all(&shelter).unwrap();
+        assert!(!is_held(), "nobody is in the shelter");
+        set(&dir, "FROZEN", "1");
+        assert!(is_held(), "frozen where it is, for want of a shelter");
     }
 
     #[test]
