@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use berth_model::time::Span;
 use serde_json::Value;
 
-use crate::support::held::is_frozen;
-use crate::support::{Cgroup, Daemon, Host, Nobody, Tenant, run, until};
+use crate::support::held::{is_free, is_frozen, launching, stage};
+use crate::support::{Cgroup, Daemon, Engine, Host, Nobody, Tenant, run, until};
 
 /// A tenant that is frozen by the word of a daemon that is dead, and so is its guard.
 fn orphan(host: &Host, name: &str) -> (Daemon, Tenant) {
@@ -160,4 +161,36 @@ fn a_record_of_a_cgroup_that_is_another_one_now_is_told_as_gone_and_nothing_is_t
     assert!(line.contains(gone) && line.contains(&name), "{line}");
     assert!(is_frozen(cgroup.dir()));
     set_frozen(cgroup.dir(), false);
+}
+
+/// Its own cgroup is thawed, so that its engine can check its health, and so that people can pause it.
+#[test]
+fn a_container_that_stands_in_the_shelter_is_told_as_held_and_released_into_a_person_s_pause() {
+    let test = "a_container_that_stands_in_the_shelter_is_told_as_held_and_released_into_a_person_s_pause";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let no_hand_over = |settings: &mut berth_model::Settings| settings.hold.pause_after = Span::from_millis(600_000);
+    let Some((host, mut daemon)) = stage(test, &engine, no_hand_over) else { return };
+    let checked = ["--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s"];
+    let container = launching(&engine, &host, &daemon, "sheltered", &checked);
+    until("the first check", || (container.says(".State.Health.Status") == "healthy").then_some(()));
+    daemon.berth(&["hold", &container.name, "--by", "gate"]).ok();
+    let cgroup = container.freezer();
+    until("it to stand in the shelter", || is_frozen(&cgroup.join("berth-shelter")).then_some(()));
+    daemon.kill_with_guard();
+    assert!(!is_frozen(&cgroup));
+
+    let ps = daemon.berth(&["ps"]);
+    assert!(ps.stdout.contains("HOLD") && ps.stdout.contains("is held"), "{ps:?}");
+    assert!(ps.stderr.contains("neither a daemon nor a guard runs: `berth release --all`"), "{ps:?}");
+    let all = json(&daemon, &["ps", "--all", "--json"]);
+    assert_eq!(all["on_record"]["holds"][0]["now"]["is"], "held", "{all}");
+
+    container.docker(&["pause"]).ok();
+    daemon.berth(&["release", "--all"]).ok();
+    assert_eq!(container.says(".State.Status"), "paused");
+    assert!(is_frozen(&cgroup) && !cgroup.join("berth-shelter").exists());
+    container.docker(&["unpause"]).ok();
+    assert!(is_free(&cgroup));
+    let lines = container.lines();
+    until("it to go on", || (container.lines() > lines).then_some(()));
 }
