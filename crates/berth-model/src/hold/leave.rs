@@ -10,8 +10,9 @@
 //!
 //! Graces are not for sale: whoever signals or unpauses a tenant again and again gets three of them, and from then on a tenth of the
 //! time. That leaves a tenant of many reloads alone as long as they need, and one that would signal itself past the line in
-//! it. It holds for stop signals too: who has lived through three of them does not end by the fourth, and its engine's SIGKILL,
-//! which is never held up, comes when it always would.
+//! it. It holds for stop signals too: who has lived through three of them does not end by the fourth. SIGKILL is charged as any
+//! other, for killing one process of many ends nobody's tenant; but whoever has had its share is still let go for the moment a kill
+//! takes, a tenth of the time at most, and so dies within a second.
 //!
 //! When a grace is over, what was wanted before it is wanted again: a person's hold, or whatever the policy decides.
 
@@ -26,6 +27,8 @@ use crate::time::Mono;
 const SHARE: u32 = 10;
 /// Graces that can be had at once.
 const AT_ONCE: u32 = 3;
+/// A process that is let go dies of a SIGKILL before it does anything else, and what is left of its end no freezer holds up.
+const KILL_TAKES: Duration = Duration::from_millis(100);
 
 /// What the settings say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub(super) struct Account {
     debt: Duration,
     as_of: Mono,
     is_empty: bool,
+    /// When it was last let go to be killed though it had had its share.
+    spared_at: Option<Mono>,
 }
 
 impl Leaves {
@@ -83,10 +88,16 @@ impl Leaves {
         let grace = match word {
             Word::Unpaused if self.owners_exempt => return Lasting::UntilItsTaskEnds,
             Word::Unpaused => self.grace,
-            Word::Signalled(Sent { signal: Some(Signal::KILL), .. }) => return Lasting::Until(at + self.grace),
             Word::Signalled(sent) => sent.kills_after.map_or(self.grace, |after| self.grace.max(after)),
         };
-        account.charge(grace, until, at).map_or(Lasting::NotAtAll, Lasting::Until)
+        // In a grace that goes on it is killed as it is.
+        let is_left_alone = until.is_some_and(|until| until > at);
+        let is_killed = matches!(word, Word::Signalled(Sent { signal: Some(Signal::KILL), .. }));
+        let end = match account.charge(grace, until, at) {
+            None if is_killed && !is_left_alone => account.spare(at),
+            end => end,
+        };
+        end.map_or(Lasting::NotAtAll, Lasting::Until)
     }
 }
 
@@ -130,6 +141,17 @@ impl Account {
         Some(end)
     }
 
+    /// The end of a moment in which it can be killed, whatever it has had; `None` if it had one just now.
+    fn spare(&mut self, at: Mono) -> Option<Mono> {
+        if self.spared_at.is_some_and(|last| at.since(last) < KILL_TAKES * SHARE) {
+            return None;
+        }
+        self.spared_at = Some(at);
+        self.debt += KILL_TAKES;
+        self.is_empty = true;
+        Some(at + KILL_TAKES)
+    }
+
     /// Nothing was left for another grace when the last was given.
     pub fn is_empty(self) -> bool {
         self.is_empty
@@ -150,6 +172,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(30);
     const HUP: Word = Word::Signalled(Sent { signal: Some(Signal::HUP), kills_after: None });
+    const KILL: Word = Word::Signalled(Sent { signal: Some(Signal::KILL), kills_after: None });
 
     fn strict() -> Leaves {
         Leaves { grace: GRACE, owners_exempt: false }
@@ -187,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_had_its_share_is_let_go_no_more_until_time_has_passed_but_to_be_killed() {
+    fn who_has_had_its_share_is_let_go_no_more_until_time_has_passed() {
         let mut account = Account::default();
         for number in 0..3 {
             assert_ne!(strict().lasting(HUP, &mut account, None, at(number * 30)), Lasting::NotAtAll, "{number}");
@@ -195,24 +218,40 @@ mod tests {
         // Nine seconds were paid back meanwhile.
         assert_eq!(strict().lasting(HUP, &mut account, None, at(90)), Lasting::Until(at(99)));
         assert_eq!(strict().lasting(HUP, &mut account, None, at(100)), Lasting::NotAtAll);
-        let kill = Word::Signalled(Sent { signal: Some(Signal::KILL), kills_after: None });
-        assert_eq!(strict().lasting(kill, &mut account, None, at(100)), Lasting::Until(at(130)));
         assert_eq!(strict().lasting(HUP, &mut account, None, at(1_000)), Lasting::Until(at(1_030)));
     }
 
+    #[test]
+    fn who_has_had_its_share_and_more_is_let_go_for_a_moment_to_be_killed_and_soon_again() {
+        let mut account = Account::default();
+        // After the longest of stops, its engine kills.
+        let stop = Sent { signal: Some(Signal::TERM), kills_after: Some(Duration::from_secs(3_000)) };
+        assert_eq!(strict().lasting(Word::Signalled(stop), &mut account, None, at(0)), Lasting::Until(at(3_000)));
+        let mut kill = |at| strict().lasting(KILL, &mut account, None, at);
+        assert_eq!(kill(at(3_000)), Lasting::Until(at(3_000) + KILL_TAKES));
+        assert_eq!(kill(at(3_000) + Duration::from_millis(500)), Lasting::NotAtAll, "it should be dead");
+        assert_eq!(kill(at(3_001)), Lasting::Until(at(3_001) + KILL_TAKES), "and is not");
+    }
+
     proptest! {
-        /// However often it is signalled, it is left alone for three graces and a tenth of the time at most.
+        /// However often it is signalled, and whichever of its processes are killed, it is left alone for three graces and a tenth of
+        /// the time at most.
         #[test]
-        fn nobody_buys_itself_out_of_the_line(gaps_ms in proptest::collection::vec(0_u64..60_000, 1..200)) {
+        fn nobody_buys_itself_out_of_the_line(
+            signals in proptest::collection::vec(
+                (prop_oneof![0_u64..1_500, 0_u64..60_000], proptest::sample::select(&[HUP, KILL])),
+                1..200,
+            ),
+        ) {
             let (mut account, mut until, mut now, mut left_alone) = (Account::default(), None, Mono(0), Duration::ZERO);
-            for gap in gaps_ms {
-                now = now + Duration::from_millis(gap);
-                if let Lasting::Until(end) = strict().lasting(HUP, &mut account, until, now) {
+            for (gap_ms, word) in signals {
+                now = now + Duration::from_millis(gap_ms);
+                if let Lasting::Until(end) = strict().lasting(word, &mut account, until, now) {
                     left_alone += end.since(until.map_or(now, |until: Mono| until.max(now)));
                     until = Some(end);
                 }
             }
-            prop_assert!(left_alone <= GRACE * AT_ONCE + now.since(Mono(0)) / SHARE);
+            prop_assert!(left_alone <= GRACE * AT_ONCE + KILL_TAKES + now.since(Mono(0)) / SHARE);
         }
     }
 }
