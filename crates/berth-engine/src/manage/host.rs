@@ -12,7 +12,7 @@ use berth_host::freezer::{Freezer, Hierarchies};
 use berth_host::hands::HostHands;
 use berth_host::nvml::NvmlProbe;
 use berth_host::probes::Probes;
-use berth_host::procs::would_see_a_stop;
+use berth_host::procs::whose_stop_would_be_seen;
 use berth_model::hold::{Grip, Means, Signal};
 use berth_model::settings::{Mode, PolicyName};
 use berth_model::{Bytes, Event, GpuIndex, Mono, ProcKey, Settings};
@@ -166,9 +166,9 @@ impl Ground for HostGround {
     }
 
     fn shows_stops(&self, processes: &BTreeSet<ProcKey>) -> bool {
-        let seen: Vec<_> = processes.iter().filter(|process| would_see_a_stop(&self.proc_root, **process)).collect();
+        let seen = whose_stop_would_be_seen(&self.proc_root, processes);
         if let Some(watch) = &self.probes {
-            seen.iter().for_each(|process| watch.probes.keep_unseen(**process));
+            seen.iter().for_each(|process| watch.probes.keep_unseen(*process));
         }
         !seen.is_empty()
     }

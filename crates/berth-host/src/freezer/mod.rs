@@ -107,7 +107,9 @@ impl Freezer {
     /// A signal that waits for one of `processes`, or for one they descend from, in the cgroup at `dir`, which cannot take it while it
     /// is frozen, and that somebody sent it to be acted on.
     pub fn awaited_signal(&self, dir: &Path, processes: &BTreeSet<ProcKey>) -> Option<Signal> {
-        pending::awaited_signal(&self.proc_root, dir, processes)
+        let is_own = |found: PathBuf| found == dir || found == shelter::below(dir);
+        let is_inside = |cgroup_file: &str| self.hierarchies.tenant_dir(cgroup_file).is_some_and(is_own);
+        pending::awaited_signal(&self.proc_root, is_inside, processes)
     }
 
     /// Its processes stand in a frozen cgroup below `dir`, and `dir` itself is thawed. It must be frozen by us.

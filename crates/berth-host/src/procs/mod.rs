@@ -31,7 +31,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use error::IdentifyError;
 pub use error::ProcsError;
-pub use onlookers::would_see_a_stop;
+pub use onlookers::whose_stop_would_be_seen;
 use users::Users;
 use watch::{Token, Watch};
 
