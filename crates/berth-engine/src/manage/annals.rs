@@ -27,8 +27,8 @@ pub(crate) struct Annals {
     pasts: Pasts,
     /// `None`: nothing is written down.
     writer: Option<Writer>,
-    /// Which tasks are on record as under way, and since when.
-    open: (Vec<TaskId>, Mono),
+    /// Which tasks are on record as under way, and since when; `None` while those of the daemon before are.
+    open: Option<(Vec<TaskId>, Mono)>,
 }
 
 /// Without a manager: tasks are remembered all the same.
@@ -85,10 +85,13 @@ impl Annals {
     pub fn keep_open(&mut self, snapshot: &Snapshot, now: &Anchor) {
         let Some(writer) = &self.writer else { return };
         let tasks: Vec<TaskId> = snapshot.tasks.iter().filter_map(|row| row.task_id).collect();
-        let is_old = !tasks.is_empty() && now.mono.since(self.open.1) >= OPEN_AGAIN;
-        if is_old || tasks != self.open.0 {
-            writer.keep_open(under_way(snapshot, now));
-            self.open = (tasks, now.mono);
+        let is_on_record = self
+            .open
+            .as_ref()
+            .is_some_and(|(open, since)| *open == tasks && (tasks.is_empty() || now.mono.since(*since) < OPEN_AGAIN));
+        // What found no room is told again.
+        if !is_on_record && writer.keep_open(under_way(snapshot, now)) {
+            self.open = Some((tasks, now.mono));
         }
     }
 

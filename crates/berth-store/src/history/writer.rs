@@ -104,9 +104,9 @@ impl Writer {
     }
 
     /// Tasks that are under way, as they would be recorded if nothing more were heard of them; they take the place of those told
-    /// before. Never blocks; what finds no room is told again the next time.
-    pub fn keep_open(&self, tasks: Vec<Record>) {
-        let _ = self.message_tx.try_send(Message::Open(tasks));
+    /// before. Never blocks; `false` if there was no room for them.
+    pub fn keep_open(&self, tasks: Vec<Record>) -> bool {
+        self.message_tx.try_send(Message::Open(tasks)).is_ok()
     }
 }
 

@@ -77,3 +77,25 @@ fn the_time_it_was_held_is_no_time_it_could_have_computed() {
     let held = host.manager.annals.holds_of(&tenant(2));
     assert!(matches!(&held[..], [hold] if !hold.is_open()), "{held:?}");
 }
+
+#[test]
+fn tasks_that_a_killed_daemon_left_under_way_are_told_of_once_though_nobody_comes_after_them() {
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = berth_model::Settings::default();
+    settings.history.dir = home.path().join("history");
+    let file = settings.history.dir.join("open.v1.jsonl");
+    let mut host = Host::new();
+    let daemon = |host: &mut Host| {
+        let now = host.now();
+        let (mut annals, history) = open_annals(&settings, &now);
+        annals.keep_open(&host.monitor.snapshot(&now), &now);
+        drop(annals);
+        history.unwrap().left_open.len()
+    };
+    host.arrives(1);
+    host.look(&[1]);
+    assert_eq!(daemon(&mut host), 0);
+    assert_ne!(std::fs::read_to_string(&file).unwrap(), "", "it was killed now");
+    assert_eq!(daemon(&mut Host::new()), 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+}
