@@ -38,6 +38,7 @@ pub enum Reg {
 pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
+    MapDelete = 3,
     KtimeGetNs = 5,
     CurrentPidTgid = 14,
     SendSignalThread = 117,

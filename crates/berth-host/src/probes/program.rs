@@ -16,7 +16,7 @@
 //! This file is licensed under Apache-2.0 or GPL-2.0, as you choose: what a program that waits calls is offered by the
 //! kernel under its own licence only.
 
-use super::asm::{Assembler, Helper, Insn, Reg, Width};
+use super::asm::{Assembler, Helper, Insn, Reg, Skip, Width};
 use super::function::{Cookie, PITCHED};
 use super::rule::{Phase, Rule};
 
@@ -107,7 +107,11 @@ const RECORD_WHAT: i16 = RECORD + 20;
 const RECORD_TAKES: i16 = RECORD + 24;
 const KEY: i16 = -40;
 const INSTRUCTION: i16 = -48;
-const READ: i16 = -56;
+/// What is read is not wanted, and the key is made anew for each use.
+const READ: i16 = KEY;
+/// From 64 bytes on, to which it rounds up more than 48, the kernel puts the stack of such a program into memory of the CPU. There those
+/// who wait on one CPU would overwrite each other's, and its clock of a bounded loop would be looked for in the wrong place.
+const _: () = assert!(INSTRUCTION >= -48, "a program that waits needs a stack of its own");
 
 /// In bits: 256 TiB.
 const BEYOND_ANY_GPU: i32 = 48;
@@ -256,7 +260,7 @@ fn wait(asm: &mut Assembler, maps: Maps) {
     tell_of_waiting(asm, maps);
     asm.set(Reg::R6, 0);
     let (mark, over) = asm.bounded();
-    give_way(asm);
+    let unreadable = give_way(asm);
     look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::GO));
     let undecided = asm.skip_if_equal(Reg::R0, 0);
     asm.load(Width::Double, Reg::R2, Reg::R0, 0).load(Width::Double, Reg::R1, Reg::Fp, RECORD_AT);
@@ -267,7 +271,7 @@ fn wait(asm: &mut Assembler, maps: Maps) {
     asm.call(Helper::KtimeGetNs).load(Width::Double, Reg::R1, Reg::Fp, RECORD_AT).subtract(Reg::R0, Reg::R1);
     asm.set(Reg::R1, PATIENCE);
     let in_time = asm.skip_if_at_most(Reg::R0, Reg::R1);
-    asm.again(in_time, mark).land(over);
+    asm.again(in_time, mark).land(over).land(unreadable);
     look_up(asm, maps, |asm| _ = asm.set(Reg::R0, Rule::DISCREET));
     let seen = asm.skip_unless_equal(Reg::R0, 0);
     stop(asm, maps);
@@ -276,22 +280,26 @@ fn wait(asm: &mut Assembler, maps: Maps) {
     asm.land(ungated).land(seen).land(stopped);
 }
 
+/// Once: what was told is noted. If there was no room to tell it, the next call is told.
 fn tell_of_waiting(asm: &mut Assembler, maps: Maps) {
     asm.set(Reg::R0, Rule::WAITING).store(Width::Word, KEY, Reg::R8).store(Width::Word, KEY + 4, Reg::R0);
     asm.map(Reg::R1, maps.rules).stack_address(Reg::R2, KEY).stack_address(Reg::R3, RECORD_AT);
     asm.set(Reg::R4, ONLY_IF_NEW).call(Helper::MapUpdate);
     let known = asm.skip_if_equal(Reg::R0, -EEXIST);
-    tell(asm, maps, What::Halted);
-    asm.land(known);
+    let told = put(asm, maps, What::Halted);
+    count_as_lost(asm, maps);
+    asm.set(Reg::R0, Rule::WAITING).store(Width::Word, KEY, Reg::R8).store(Width::Word, KEY + 4, Reg::R0);
+    asm.map(Reg::R1, maps.rules).stack_address(Reg::R2, KEY).call(Helper::MapDelete);
+    asm.land(known).land(told);
 }
 
-/// Lets others have the CPU, and leaves if the thread is being killed: reading a byte of the process's own memory by way of
+/// Lets others have the CPU, and skips if the thread is being killed: reading a byte of the process's own memory by way of
 /// its pages does both, on kernels that preempt nobody too. The byte is the instruction that is being executed.
-fn give_way(asm: &mut Assembler) {
+fn give_way(asm: &mut Assembler) -> Skip {
     asm.call(Helper::CurrentTask).copy(Reg::R4, Reg::R0);
     asm.stack_address(Reg::R1, READ).set(Reg::R2, 1).set(Reg::R5, 0);
     asm.load(Width::Double, Reg::R3, Reg::Fp, INSTRUCTION);
-    asm.call(Helper::CopyFromUserTask).leave_unless_zero(Reg::R0);
+    asm.call(Helper::CopyFromUserTask).skip_unless_equal(Reg::R0, 0)
 }
 
 /// Stops the process, and tells, unless it is known as stopped. R6 becomes 1 if it was stopped.
@@ -358,16 +366,26 @@ fn look_up(asm: &mut Assembler, maps: Maps, code: impl FnOnce(&mut Assembler)) {
 
 /// Puts the record into the ring, or counts it as lost.
 fn tell(asm: &mut Assembler, maps: Maps, what: What) {
+    let told = put(asm, maps, what);
+    count_as_lost(asm, maps);
+    asm.land(told);
+}
+
+/// Skips if the ring had room for the record.
+fn put(asm: &mut Assembler, maps: Maps, what: What) -> Skip {
     asm.set(Reg::R0, what as i32).store(Width::Word, RECORD_WHAT, Reg::R0);
     asm.store(Width::Double, RECORD_TAKES, Reg::R9);
     asm.map(Reg::R1, maps.ring).stack_address(Reg::R2, RECORD);
     asm.set(Reg::R3, i32::from(-RECORD)).set(Reg::R4, 0).call(Helper::RingbufOutput);
-    let told = asm.skip_if_equal(Reg::R0, 0);
+    asm.skip_if_equal(Reg::R0, 0)
+}
+
+fn count_as_lost(asm: &mut Assembler, maps: Maps) {
     asm.set(Reg::R0, 0).store(Width::Word, KEY, Reg::R0);
     asm.map(Reg::R1, maps.lost).stack_address(Reg::R2, KEY).call(Helper::MapLookup);
     let missing = asm.skip_if_equal(Reg::R0, 0);
     asm.set(Reg::R1, 1).fetch_add(Reg::R0, Reg::R1);
-    asm.land(told).land(missing);
+    asm.land(missing);
 }
 
 #[cfg(test)]
