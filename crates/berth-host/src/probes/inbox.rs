@@ -36,6 +36,8 @@ pub enum Message {
     },
     /// A process is to be held, watched, or let go.
     Ask(Ask),
+    /// A process is never to be stopped by a signal.
+    KeepUnseen(ProcKey),
     /// An event of another source, to be passed on behind all hits that happened before it.
     PassOn(Event),
     Stop,

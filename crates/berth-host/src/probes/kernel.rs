@@ -100,6 +100,14 @@ impl Kernel {
         sys::map_update(self.rules.as_fd(), &rule.key(of), number)
     }
 
+    /// The same where there is such a rule; else nothing.
+    pub fn change(&self, of: u32, rule: Rule, number: u64) -> io::Result<()> {
+        match sys::map_change(self.rules.as_fd(), &rule.key(of), number) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            changed => changed,
+        }
+    }
+
     /// What a rule's number is now; `None` if there is no such rule.
     pub fn number(&self, of: u32, rule: Rule) -> Option<u64> {
         sys::map_lookup(self.rules.as_fd(), &rule.key(of)).ok()

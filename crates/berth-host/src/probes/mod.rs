@@ -10,7 +10,7 @@
 //!
 //! The same probes are a gate: a process can be halted at its next launch ([`Probes::gate`]) or at an allocation that its GPU
 //! has no room for ([`Probes::limit_allocations`]), before anything is submitted. Halted means that the call waits for a
-//! tenth of a second, in which the daemon is to freeze the process's cgroup and to say so ([`Probes::freezing`]). Where the
+//! fifth of a second, in which the daemon is to freeze the process's cgroup and to say so ([`Probes::freezing`]). Where the
 //! kernel cannot keep a call waiting, and when that time is over, it is stopped by a signal. The gate ends with the daemon, as everything here
 //! does; who is stopped by then stays stopped, and [`Probes::halted_map`] tells whoever cleans up.
 //!
@@ -123,8 +123,8 @@ impl Probes {
     ) -> Result<Probes, ProbeError> {
         let available = available()?;
         let way = Way::choose(available, options.perf_events)?;
-        let halting = if available.unseen && !options.signals { Halting::Unseen } else { Halting::BySignal };
-        let (kernel, ring) = Kernel::load(way, halting)?;
+        let wanted = if available.unseen && !options.signals { Halting::Unseen } else { Halting::BySignal };
+        let (halting, (kernel, ring)) = load_for(wanted, |halting| Kernel::load(way, halting))?;
         let (kernel, counters) = (Arc::new(kernel), Arc::new(Counters::default()));
         let libraries = Arc::new(Mutex::new(Libraries::default()));
         let (inbox, message_rx) = Inbox::new().map_err(thread_error)?;
@@ -255,16 +255,20 @@ impl Probes {
         self.kernel.halted()
     }
 
-    /// Never stops the process by a signal: someone would see it. A call about which nobody decides in time is made.
+    /// Never stops the process by a signal: someone would see it. A call about which nobody decides in time is made. Does not
+    /// wait; holds before whatever is asked for the process from now on.
     pub fn keep_unseen(&self, process: ProcKey) {
-        self.note(process, Rule::Discreet, 0);
+        self.inbox.send(Message::KeepUnseen(process));
     }
 
     /// A freeze of the process's cgroup is under way, or no longer: it has taken effect, or has failed. Meanwhile calls do not
     /// wait, since they get no further than the freezer. To be called *after* the freezer was told and before it is waited for, and
     /// again before anything of it can run.
     pub fn freezing(&self, process: ProcKey, is_under_way: bool) {
-        self.note(process, Rule::Go, if is_under_way { u64::MAX } else { clock::now().0 });
+        let until = if is_under_way { u64::MAX } else { clock::now().0 };
+        if let Err(error) = self.kernel.change(process.pid, Rule::Go, until) {
+            tracing::warn!(%process, %error, "its calls wait though it is being frozen");
+        }
     }
 
     /// The process goes on, or will when it is thawed: it is no longer listed as halted, and a halt from now on is told. To be
@@ -277,13 +281,6 @@ impl Probes {
             self.freezing(process, false);
         }
         was_stopped || !has_waited
-    }
-
-    /// A process without it is halted as if it had not been asked for: later, or seen.
-    fn note(&self, process: ProcKey, rule: Rule, number: u64) {
-        if let Err(error) = self.kernel.rule(process.pid, rule, number) {
-            tracing::warn!(%process, ?rule, %error, "the probes could not be told");
-        }
     }
 
     /// A way to send events of other sources behind all hits that happened before them: an exit must not overtake what
@@ -336,6 +333,17 @@ impl Drop for Probes {
             // A thread that panicked has said so; its links are closed with it.
             let _ = thread.join();
         }
+    }
+}
+
+/// Loads programs that halt as `wanted`, or else by signals: what the kernel was tried with is a part of them.
+fn load_for<T>(wanted: Halting, load: impl Fn(Halting) -> Result<T, ProbeError>) -> Result<(Halting, T), ProbeError> {
+    match load(wanted) {
+        Err(error) if wanted == Halting::Unseen => {
+            tracing::warn!(%error, "no call can be kept waiting: processes are halted by signals");
+            load(Halting::BySignal).map(|loaded| (Halting::BySignal, loaded))
+        }
+        loaded => loaded.map(|loaded| (wanted, loaded)),
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Rule {
     Watch,
     /// A call of the process waits for a decision. Kept by the programs: it is told once. The number is when it was made.
     Waiting,
-    /// Calls that were made until then wait no longer, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Calls that were made until then wait no longer, in nanoseconds of `CLOCK_MONOTONIC`. Every process that is known has it.
     Go,
     /// Never stop it by a signal: someone would see it.
     Discreet,

@@ -151,6 +151,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
                 Message::Attached { process, hot, links } => self.on_attached(process, hot, links)?,
                 Message::Detached { process, hot } => self.on_detached(process, hot),
                 Message::Ask(ask) => self.on_ask(ask)?,
+                Message::KeepUnseen(process) => self.keep_unseen(process),
                 Message::PassOn(event) => {
                     // What the process did last was in the ring before its end was known to anybody.
                     self.read_ring()?;
@@ -173,7 +174,9 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
             self.counters.unresolved.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
-        if *process.library.get_or_insert(LibraryId(cookie.library)) != LibraryId(cookie.library) {
+        let is_twin = *process.library.get_or_insert(LibraryId(cookie.library)) != LibraryId(cookie.library);
+        // A halt is told once by the programs themselves, by whichever of the twins is first.
+        if is_twin && record.what != What::Halted {
             return Ok(());
         }
         if let Some(hot) = cookie.call.hot() {
@@ -318,6 +321,7 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
                 return None;
             }
             self.processes.insert(pid, Process::new(key, pidfd));
+            self.expect_freezes(key);
         }
         self.processes.get_mut(&pid)
     }

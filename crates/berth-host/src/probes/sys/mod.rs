@@ -166,6 +166,14 @@ pub fn map_update(map: BorrowedFd<'_>, key: &[u8], value: u64) -> io::Result<()>
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
 }
 
+/// Fails as not found where there is no entry.
+pub fn map_change(map: BorrowedFd<'_>, key: &[u8], value: u64) -> io::Result<()> {
+    const BPF_EXIST: u64 = 2;
+    let attr = MapElement { flags: BPF_EXIST, ..element(map, key, &raw const value as u64) };
+    // SAFETY: as for `map_update`.
+    unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
 pub fn map_lookup(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<u64> {
     let mut value = 0_u64;
     let attr = element(map, key, &raw mut value as u64);

@@ -77,7 +77,7 @@ impl Scene {
         read_halted(self.probes.halted_map(), Path::new("/proc")).unwrap()
     }
 
-    fn go_on(&self, process: ProcKey) {
+    pub fn go_on(&self, process: ProcKey) {
         self.probes.continued(process);
         signal_continue(process);
     }

@@ -9,7 +9,7 @@ mod unseen;
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Receiver};
 
-use berth_model::{Event, Moment, Mono};
+use berth_model::{Event, HaltedCall, Moment, Mono};
 
 use super::{Options, Probes, available};
 use crate::procs::Registry;
@@ -237,13 +237,14 @@ fn a_running_process_with_a_library_of_its_own_is_found_by_its_pid() {
 }
 
 /// The library of an image has another device and inode in each container's overlay, and is one file below.
+const OVERLAY: &str = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root && mount -t overlay none \
+                       -o \"lowerdir=$(dirname \"$1\"),upperdir=/mnt/upper,workdir=/mnt/work\" /mnt/root && \
+                       exec \"$0\" /mnt/root/libcuda.so.1";
+
 #[test]
 fn containers_that_share_a_layer_are_each_told_once() {
-    let script = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root && mount -t overlay none \
-                  -o \"lowerdir=$(dirname \"$1\"),upperdir=/mnt/upper,workdir=/mnt/work\" /mnt/root && \
-                  exec \"$0\" /mnt/root/libcuda.so.1";
     with("a_shared_layer", Options::default(), false, |scene| {
-        let mut tenants = [scene.contained(script), scene.contained(script)];
+        let mut tenants = [scene.contained(OVERLAY), scene.contained(OVERLAY)];
         // Both have loaded it before either is shown to the probes.
         tenants.iter_mut().for_each(|tenant| _ = tenant.call("init"));
         tenants.iter().for_each(|tenant| scene.probes.attach_process(tenant.pid()));
@@ -254,6 +255,30 @@ fn containers_that_share_a_layer_are_each_told_once() {
             scene.expect(tenant.pid(), Moment::FirstLaunch, tenant.call("launch"));
             scene.expect(tenant.pid(), Moment::ContextGone, tenant.call("destroy"));
         }
+    });
+}
+
+/// Which of the twins of a library is hit first is up to the kernel.
+#[test]
+fn a_halt_is_told_whichever_container_of_a_shared_layer_it_seems_to_come_from() {
+    with("a_halt_in_a_shared_layer", Options::default(), false, |scene| {
+        let mut others = [scene.contained(OVERLAY), scene.contained(OVERLAY)];
+        others.iter_mut().for_each(|tenant| _ = tenant.call("init"));
+        scene.probes.attach_process(others[0].pid());
+        scene.until_armed(2);
+        // Known by the library that was watched when it began; the other one is watched later.
+        let mut tenant = scene.contained(OVERLAY);
+        tenant.call("init");
+        scene.until_armed(4);
+        scene.probes.attach_process(others[1].pid());
+        scene.until_armed(6);
+        let process = gate::key(tenant.pid());
+        scene.probes.bar(process).unwrap();
+        tenant.begin("create", 1);
+        assert_eq!(scene.next_halt(), (process, HaltedCall::Context));
+        scene.probes.ungate(process).unwrap();
+        scene.go_on(process);
+        tenant.answer("create");
     });
 }
 

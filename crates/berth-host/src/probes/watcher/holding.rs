@@ -183,6 +183,23 @@ impl<R: Fn(u32) -> Option<ProcKey>> Watcher<R> {
         self.event_tx.send(event).map_err(|_| NobodyListens)
     }
 
+    /// From now on [`super::super::Probes::freezing`] has an entry to write to, and until the process has exited: what is told of
+    /// one that is gone leaves nothing behind for whoever gets its pid.
+    pub(super) fn expect_freezes(&self, process: ProcKey) {
+        const NEVER: u64 = 0;
+        if let Err(error) = self.kernel.rule(process.pid, Rule::Go, NEVER) {
+            tracing::warn!(%process, %error, "its calls will wait though it is being frozen");
+        }
+    }
+
+    pub(super) fn keep_unseen(&mut self, key: ProcKey) {
+        self.adopt(key.pid);
+        let is_known = self.process(key.pid, None).is_some_and(|process| process.key == key);
+        if let Some(Err(error)) = is_known.then(|| self.kernel.rule(key.pid, Rule::Discreet, 0)) {
+            tracing::warn!(process = %key, %error, "it may be stopped where that is seen");
+        }
+    }
+
     /// Nothing asked for the process holds any more, since it has exited.
     pub(super) fn release(&self, process: &mut Process) {
         let of_interest = Interest::ALL.map(Interest::rule);
