@@ -1,13 +1,14 @@
 //! The journal: one file per held tenant, written before anything is done to it and removed when nothing is.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use berth_model::{ProcKey, TenantKey};
 
+use crate::clues::Clues;
 use crate::lock::{self, Holder, Lock, Role};
 use crate::place::{Place, PlaceError};
 use crate::record::{self, Kept, Unreadable};
@@ -41,6 +42,8 @@ pub enum JournalError {
 pub struct Found {
     pub entries: Vec<Kept>,
     pub unusable: Vec<Unusable>,
+    /// Files of this boot, or of none that can be told, that somebody could not use before and has set aside.
+    pub set_aside: Vec<Unusable>,
     /// How many records are of an earlier boot: nothing of them can be true any more.
     pub outdated: usize,
 }
@@ -50,6 +53,24 @@ pub struct Found {
 pub struct Unusable {
     pub path: PathBuf,
     pub why: String,
+    /// Whom it may be about.
+    pub clues: Clues,
+}
+
+impl Unusable {
+    fn new(path: PathBuf, why: &impl ToString, bytes: &[u8]) -> Self {
+        Self { path, why: why.to_string(), clues: Clues::of(bytes) }
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be used: {}; ", self.path.display(), self.why)?;
+        match self.clues.name() {
+            Some(name) => write!(f, "it is about {name}"),
+            None => f.write_str("whom it is about is not known"),
+        }
+    }
 }
 
 /// The journal, and the right to write in it. May be written by several threads.
@@ -215,6 +236,9 @@ impl Look {
             // A write that never became one.
             return self.spent.push(Spent::Remove(name));
         }
+        if name.ends_with(SET_ASIDE) {
+            return self.take_set_aside(place, boot, name);
+        }
         let Some(stem) = name.strip_suffix(RECORD) else { return };
         let path = place.path().join(&name);
         let number = stem.parse::<u64>().ok();
@@ -223,22 +247,33 @@ impl Look {
             Ok(bytes) => bytes,
             // Removed since, by whoever may write.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.found.unusable.push(Unusable { path, why: error.to_string() }),
+            Err(error) => return self.found.unusable.push(Unusable::new(path, &error, b"")),
         };
         match (record::decode(&bytes, boot, &path), number) {
             (Ok(kept), Some(number)) if !self.files.numbers.contains_key(&kept.entry.tenant) => {
                 self.files.numbers.insert(kept.entry.tenant.clone(), number);
                 self.found.entries.push(kept);
             }
-            (Ok(_), _) => self.found.unusable.push(Unusable { path, why: "berth gave no file this name".into() }),
+            (Ok(_), _) => self.found.unusable.push(Unusable::new(path, &"berth gave no file this name", &bytes)),
             (Err(Unreadable::OtherBoot), _) => {
                 self.found.outdated += 1;
                 self.spent.push(Spent::Remove(name));
             }
             (Err(error), _) => {
-                self.found.unusable.push(Unusable { path, why: error.to_string() });
+                self.found.unusable.push(Unusable::new(path, &error, &bytes));
                 self.spent.push(Spent::SetAside(name));
             }
+        }
+    }
+
+    /// It goes on being told: whom it is about may still be held.
+    fn take_set_aside(&mut self, place: &Place, boot: &str, name: String) {
+        let path = place.path().join(&name);
+        let Ok(bytes) = place.read(&name) else { return };
+        match record::decode(&bytes, boot, &path) {
+            Err(Unreadable::OtherBoot) => self.spent.push(Spent::Remove(name)),
+            Err(error) => self.found.set_aside.push(Unusable::new(path, &error, &bytes)),
+            Ok(_) => self.found.set_aside.push(Unusable::new(path, &"it was set aside", &bytes)),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! [`Kept::verified`] leaves out processes that ended and cgroups that are others by now. Undoing is not done here.
 #![forbid(unsafe_code)]
 
+mod clues;
 pub mod history;
 mod journal;
 mod live;
@@ -27,6 +28,7 @@ use berth_model::{ContainerId, Mono, ProcKey, TenantKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use clues::Clues;
 pub use journal::{Found, Journal, JournalError, Unusable, holder, read};
 pub use live::Gone;
 pub use lock::{Holder, Role};

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use berth_model::hold::{By, Freezer, Grip, Want};
+use berth_model::hold::{By, Freezer, Grip, SHELTER, Want};
 use berth_model::{ContainerId, Mono, ProcKey, TenantKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -76,8 +76,16 @@ pub fn decode(bytes: &[u8], boot: &str, file: &Path) -> Result<Kept, Unreadable>
 /// Every part that can be read, without the others. `None` if there is nothing to undo in it.
 fn salvage(value: &Value, file: &Path) -> Option<Kept> {
     let found = value.get("entry")?;
-    let grip = grip(found.get("grip")?);
     let cgroup: Option<PathBuf> = part(found, "cgroup");
+    let cgroup_inode = part(value, "cgroup_inode");
+    let mut grip = found.get("grip").map(grip).unwrap_or_default();
+    let is_torn = found.get("grip").is_none_or(|grip| grip.get("sheltered").is_none());
+    if is_torn && cgroup.as_deref().is_some_and(|dir| has_shelter(dir, cgroup_inode)) {
+        match grip.frozen {
+            Some(_) => grip.sheltered = true,
+            None => grip.frozen = Some(Freezer::Shelter),
+        }
+    }
     let stand_in = || TenantKey::Cgroup { path: cgroup.as_deref().unwrap_or(file).display().to_string() };
     let tenant: TenantKey = part(found, "tenant").unwrap_or_else(stand_in);
     let name = part(found, "name").unwrap_or_else(|| tenant.to_string());
@@ -94,8 +102,12 @@ fn salvage(value: &Value, file: &Path) -> Option<Kept> {
         grip,
         name,
     };
-    let cgroup_inode = part(value, "cgroup_inode");
     (!entry.grip.is_empty()).then_some(Kept { entry, is_whole: false, cgroup_inode })
+}
+
+/// Nobody but berth makes one: that it is there in the cgroup that was meant says what a torn record does not.
+fn has_shelter(cgroup: &Path, recorded: Option<u64>) -> bool {
+    recorded.is_some() && crate::live::inode(cgroup) == recorded && cgroup.join(SHELTER).is_dir()
 }
 
 fn grip(found: &Value) -> Grip {
@@ -179,6 +191,26 @@ mod tests {
         let kept = read(value.to_string().as_bytes()).unwrap();
         let everything = Grip { frozen: Some(Freezer::Docker), sheltered: true, ..Grip::default() };
         assert_eq!((kept.entry.grip, kept.is_whole), (everything, false));
+    }
+
+    /// A container that a person has paused has none.
+    #[test]
+    fn a_record_torn_before_what_was_done_is_undone_by_the_shelter_and_by_nothing_else() {
+        let host = tempfile::tempdir().unwrap();
+        let cgroup = host.path().join("c");
+        std::fs::create_dir_all(cgroup.join(SHELTER)).unwrap();
+        let alone = Grip { frozen: Some(Freezer::Shelter), ..Grip::default() };
+        let held = Entry { cgroup: Some(cgroup.clone()), grip: alone.clone(), ..entry("/a") };
+        let bytes = encode(&held, BOOT).unwrap();
+        let torn = bytes.windows(8).position(|part| part == b"\"frozen\"").unwrap();
+        let torn = &bytes[..torn + 12];
+        let kept = read(torn).unwrap();
+        assert_eq!((kept.entry.grip, kept.entry.cgroup, kept.is_whole), (alone, held.cgroup, false));
+        std::fs::remove_dir(cgroup.join(SHELTER)).unwrap();
+        assert_eq!(read(torn), Err(Unreadable::NoRecord));
+        std::fs::rename(&cgroup, host.path().join("before")).unwrap();
+        std::fs::create_dir_all(cgroup.join(SHELTER)).unwrap();
+        assert_eq!(read(torn), Err(Unreadable::NoRecord), "it is another cgroup's");
     }
 
     #[test]

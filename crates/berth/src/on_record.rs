@@ -73,10 +73,8 @@ impl OnRecord {
     }
 
     fn of(found: &Found, holder: Option<Holder>, proc_root: &Path) -> Self {
-        let unusable = found.unusable.iter();
-        let mut unknown: Vec<String> = unusable
-            .map(|file| format!("{} cannot be used: {}; whom it is about is not known", file.path.display(), file.why))
-            .collect();
+        let unusable = found.unusable.iter().map(|file| format!("{file}: `berth release --all` tells what to do"));
+        let mut unknown: Vec<String> = unusable.collect();
         match found.outdated {
             0 => {}
             1 => unknown.push("1 record is of an earlier boot: nothing of it lasts".to_owned()),

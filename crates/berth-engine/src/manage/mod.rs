@@ -158,7 +158,8 @@ impl Manager {
 
     fn adopt(&mut self, left: Found, now: Mono) {
         for unusable in &left.unusable {
-            tracing::warn!(file = %unusable.path.display(), why = unusable.why, "a record of a hold cannot be used");
+            let (file, whose) = (unusable.path.display(), unusable.clues.name());
+            tracing::warn!(%file, why = unusable.why, whose, "a record of a hold cannot be used");
         }
         for kept in left.entries {
             let grip = self.ground.verified(&kept);

@@ -13,14 +13,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use berth_model::hold::SHELTER;
 use rustix::io::Errno;
 
 use super::dir::CgroupDir;
 use super::error::FreezerError;
 use super::patience::Patience;
-
-/// Its name below the tenant's cgroup.
-const NAME: &str = "berth-shelter";
 
 /// Freezes the processes of `dir` by moving them into its shelter: `dir` itself is not frozen for a moment. `told` hears `true` when
 /// all are in, and `false` when they stand, or before they are moved back: what cannot be moved in time is.
@@ -76,7 +74,7 @@ fn path(dir: &CgroupDir) -> PathBuf {
 
 /// The shelter of the cgroup at `dir`.
 pub fn below(dir: &Path) -> PathBuf {
-    dir.join(NAME)
+    dir.join(SHELTER)
 }
 
 fn has_others(dir: &CgroupDir, shelter: &Path) -> Result<bool, FreezerError> {

@@ -56,6 +56,9 @@ impl Means {
     }
 }
 
+/// Name of the cgroup that berth makes below a tenant's own, for those who are frozen by [`Freezer::Shelter`] to stand in.
+pub const SHELTER: &str = "berth-shelter";
+
 /// Who freezes a whole tenant; whose freeze is undone with another's comes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

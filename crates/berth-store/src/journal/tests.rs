@@ -175,6 +175,9 @@ fn unreadable_files_are_told_and_set_aside_and_those_of_an_earlier_boot_removed(
     for (name, is_there) in [("7.hold", false), ("7.hold.unreadable", true), ("8.hold", false), ("9.new", false)] {
         assert_eq!(host.path().join(name).exists(), is_there, "{name}");
     }
+    let set_aside: Vec<PathBuf> =
+        read(&host.path(), Path::new(PROC)).unwrap().set_aside.into_iter().map(|file| file.path).collect();
+    assert_eq!(set_aside, [host.path().join("7.hold.unreadable")], "it goes on being told");
     journal.write(&entry("/c")).unwrap();
     assert!(host.path().join("11.hold").exists(), "numbers of files that are there are not used again");
 }

@@ -1,6 +1,7 @@
 //! `berth release`: lets a tenant run that is held, or all of them. The daemon does it; without one, `--all` undoes what is
 //! on record.
 
+mod doubtful;
 mod on_record;
 
 use std::process::ExitCode;

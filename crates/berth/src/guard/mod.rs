@@ -47,7 +47,7 @@ pub fn for_daemon(settings: &Settings) -> Result<Guard, GuardError> {
 /// What could not be read is for a person to look at: nothing is done on a guess.
 pub fn tell_unusable(found: &Found) {
     for file in &found.unusable {
-        tracing::warn!(path = %file.path.display(), why = file.why, "a record of a hold cannot be used");
+        tracing::warn!(path = %file.path.display(), why = file.why, whose = file.clues.name(), "a record of a hold cannot be used");
     }
 }
 

@@ -117,7 +117,30 @@ fn records_that_cannot_be_used_are_named_and_nothing_is_claimed_of_them() {
     assert!(ps.stderr.contains("only the user of the daemon may read"), "{ps:?}");
     let why = asks(&["explain", tenant.cgroup.path()]);
     assert!(why.code != 0 && why.stderr.contains("only the user of the daemon may read"), "{why:?}");
+    let released = daemon.berth(&["release", "--all"]);
+    assert!(released.stdout.contains("released ") && !is_frozen(tenant.cgroup.dir()), "{released:?}");
+    assert!(released.code == 1 && released.stderr.contains("70.hold"), "nobody knows whom it held: {released:?}");
+    std::fs::remove_file(journal.join("70.hold.unreadable")).unwrap();
     daemon.berth(&["release", "--all"]).ok();
+}
+
+/// Nothing proves that it was berth who froze it.
+#[test]
+fn one_whose_record_was_torn_before_what_was_done_is_named_until_somebody_has_let_it_go_on() {
+    let host = Host::start();
+    let (daemon, tenant) = orphan(&host, "cut");
+    let record = the_record(&daemon);
+    let whole = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, &whole[..whole.find("\"grip\"").unwrap() + 9]).unwrap();
+    for _ in 0..2 {
+        let released = daemon.berth(&["release", "--all"]);
+        assert_eq!((released.code, released.stdout.as_str()), (1, ""), "{released:?}");
+        assert!(released.stderr.contains(&format!("{} is not free yet", tenant.cgroup.path())), "{released:?}");
+        assert!(released.stderr.contains(&format!("> {}/", tenant.cgroup.dir().display())), "{released:?}");
+        assert!(is_frozen(tenant.cgroup.dir()), "it may have been a person");
+    }
+    set_frozen(tenant.cgroup.dir(), false);
+    assert_eq!(daemon.berth(&["release", "--all"]).ok(), "nobody is held\n");
 }
 
 /// One made later at the same path, which someone else froze, is none of berth's.

@@ -10,7 +10,9 @@ use berth_host::clock;
 use berth_model::{Settings, Span};
 use berth_store::{Journal, JournalError, Role};
 
+use super::doubtful::{self, Doubtful};
 use super::{Gone, Left, Released};
+use crate::columns::printable;
 use crate::guard::{self, Undo, Undone};
 use crate::out::say;
 
@@ -30,12 +32,13 @@ pub(super) fn release(settings: &Settings, within: Span, force: bool) -> Result<
         }
         Err(error) => return Err(error.into()),
     };
-    for file in &found.unusable {
-        say(&format!("{} cannot be used: {}", file.path.display(), file.why));
-    }
+    found.unusable.iter().for_each(|file| say(&printable(&file.to_string())));
+    let doubtful: Vec<Doubtful> = doubtful::of(&found);
     let Undone { freed, gone, left, .. } = Undo::new(found, journal.as_ref(), hands, proc_root, None).run(until);
     let why = |why: Option<String>| why.unwrap_or_else(|| "there was no time for it".to_owned());
     let left = left.into_iter().map(|(name, reason)| Left { name, why: why(reason) });
+    let left: Vec<Left> = left.chain(doubtful.iter().filter_map(Doubtful::left)).collect();
+    let is_left = |name: &String| left.iter().any(|left| left.name == *name);
     let gone = gone.into_iter().map(|(name, why)| Gone { name, why: why.to_string() });
-    Ok(Released { released: freed.into_iter().collect(), gone: gone.collect(), left: left.collect() })
+    Ok(Released { released: freed.into_iter().filter(|name| !is_left(name)).collect(), gone: gone.collect(), left })
 }
