@@ -60,7 +60,8 @@ impl HostHands {
             By::Shelter => self.freeze_sheltered(subject, &dir),
             By::Docker => {
                 let (pauser, id) = self.engine(subject)?;
-                Ok(pause::pause(pauser, &self.freezer, id, &dir)?)
+                let told = |is_under_way| self.freezing(subject, is_under_way);
+                Ok(pause::pause(pauser, &self.freezer, id, &dir, told)?)
             }
         }
     }

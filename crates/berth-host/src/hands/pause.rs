@@ -4,10 +4,16 @@
 //! ("already paused") or to let go what stands still. So whatever it answers, the freezer is looked at; and where the two
 //! disagree, the freezer is moved to where the engine believes it, which makes both right.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
 use berth_model::{ContainerId, StepFailure};
 
 use crate::docker::{Answer, DockerError, Pauser};
 use crate::freezer::{CgroupDir, Freezer, FreezerError};
+
+/// A call that waits is held up by this much longer.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
@@ -41,13 +47,41 @@ impl From<PauseError> for StepFailure {
     }
 }
 
-/// Returns when the container is paused and its processes stand still.
-pub fn pause(pauser: &Pauser, freezer: &Freezer, id: &ContainerId, dir: &CgroupDir) -> Result<(), PauseError> {
+/// Returns when the container is paused and its processes stand still. For `told` see [`CgroupDir::freeze_telling`].
+pub fn pause(
+    pauser: &Pauser,
+    freezer: &Freezer,
+    id: &ContainerId,
+    dir: &CgroupDir,
+    told: impl Fn(bool) + Sync,
+) -> Result<(), PauseError> {
     freezer.claim(dir)?;
-    let paused = claimed_pause(pauser, freezer, id, dir);
+    let paused = telling(dir, &told, || claimed_pause(pauser, freezer, id, dir));
     if paused.is_err() && !dir.state().is_ok_and(|state| state.own) {
         freezer.forget(dir);
     }
+    paused
+}
+
+/// The engine does not say when it has asked the kernel, and answers when that is done: meanwhile the freezer is looked at.
+fn telling<T>(dir: &CgroupDir, told: &(impl Fn(bool) + Sync), pause: impl FnOnce() -> T) -> T {
+    let (over_tx, over_rx) = channel::<()>();
+    let look = move || {
+        while over_rx.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if dir.state().is_ok_and(|state| state.own) {
+                return told(true);
+            }
+        }
+    };
+    let paused = std::thread::scope(|scope| {
+        if let Err(error) = std::thread::Builder::new().name("berth-look".into()).spawn_scoped(scope, look) {
+            tracing::debug!(%error, "calls that wait hold up the pause");
+        }
+        let paused = pause();
+        drop(over_tx);
+        paused
+    });
+    told(false);
     paused
 }
 

@@ -104,6 +104,33 @@ fn what_the_engine_leaves_frozen_is_thawed_directly() {
     }
 }
 
+/// Calls that wait would hold it up: the engine answers when all stand still.
+#[test]
+fn the_gate_is_told_of_a_pause_before_the_engine_says_that_it_is_done() {
+    for stage in stages("the_gate_is_told_of_a_pause_before_the_engine_says_that_it_is_done") {
+        let gate = Arc::new(WitnessGate::default());
+        let mut child = stage.cgroup.shell("sleep 600");
+        let process = key(&child);
+        let subject = Subject { processes: [process].into(), ..stage.subject.clone() };
+        let stage = Stage { hands: stage.hands.with_gate(gate.clone()), subject, ..stage };
+        stage.answers(&[PauseAnswer::Late(Duration::from_secs(2))]);
+        let paused = std::thread::scope(|scope| {
+            let pausing = scope.spawn(|| stage.freeze());
+            eventually("the engine is asked", || stage.is_believed_paused());
+            assert_eq!(*gate.0.lock().unwrap(), [], "nothing keeps its calls yet");
+            stage.freezes_itself();
+            eventually("the gate is told", || !gate.0.lock().unwrap().is_empty());
+            assert!(!pausing.is_finished());
+            pausing.join().unwrap()
+        });
+        stage.cgroup.dir().thaw(Duration::from_secs(2)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(paused, Ok(()));
+        assert_eq!(*gate.0.lock().unwrap(), [("freezing", process, false), ("no longer", process, false)]);
+    }
+}
+
 #[test]
 fn a_pause_without_effect_is_no_hold() {
     for stage in stages("a_pause_without_effect_is_no_hold") {
