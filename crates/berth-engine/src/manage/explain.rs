@@ -24,7 +24,7 @@ impl Manager {
             gpus,
             state: rows
                 .iter()
-                .map(|row| self.state(row))
+                .map(|row| self.state(row, now.mono))
                 .max_by_key(|state| rank(*state))
                 .unwrap_or(TaskState::Opening),
             task_seconds: rows.iter().find_map(|row| row.task_seconds),

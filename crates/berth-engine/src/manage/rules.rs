@@ -2,7 +2,7 @@
 
 use berth_model::Settings;
 use berth_model::hold::Leaves;
-use berth_model::settings::{FifoSettings, Hold, PaperSettings, PolicyName};
+use berth_model::settings::{FifoSettings, Hold, Monitor, PaperSettings, PolicyName};
 use berth_policy::Policy;
 use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
@@ -12,11 +12,13 @@ pub(crate) struct Rules {
     pub hold: Hold,
     pub fifo: FifoSettings,
     pub paper: PaperSettings,
+    pub monitor: Monitor,
 }
 
 impl Rules {
     pub fn of(settings: &Settings) -> Self {
-        Self { hold: settings.hold.clone(), fifo: settings.fifo.clone(), paper: settings.paper.clone() }
+        let Settings { hold, fifo, paper, monitor, .. } = settings.clone();
+        Self { hold, fifo, paper, monitor }
     }
 
     /// For how long tenants are left alone that somebody wants to run.

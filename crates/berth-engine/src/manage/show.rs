@@ -2,7 +2,7 @@
 
 use berth_model::hold::{By, HoldChange, HoldView, Stage};
 use berth_model::snapshot::{HoldRow, HoldStage, Management, QueueRow, StandsAt};
-use berth_model::{Anchor, Change, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_model::{Anchor, Change, Mono, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_policy::{Activity, Reason, Waiting};
 use jiff::Timestamp;
 
@@ -17,7 +17,7 @@ impl Manager {
             let held = self.keeper.view(&row.tenant, now.mono).map_or(0.0, |view| view.held.as_secs_f64());
             row.held_seconds = Some(held);
             row.hold = self.hold_row(&row.tenant, now);
-            row.state = self.state(row);
+            row.state = self.state(row, now.mono);
         }
         snapshot.management = Some(self.management(now));
     }
@@ -47,22 +47,31 @@ impl Manager {
         }
     }
 
-    /// What stands at a call does not compute, though its launch has been seen.
-    pub(super) fn state(&self, row: &TaskRow) -> TaskState {
-        let stands = matches!(
-            self.activities.activity_of(&row.tenant),
-            Some(Activity::AtLaunch { .. } | Activity::AtAllocation { .. })
-        );
-        match row.state {
-            TaskState::Computing | TaskState::Idle if stands => {
-                if self.activities.has_launched(&row.tenant) {
-                    TaskState::Idle
-                } else {
-                    TaskState::Loaded
-                }
-            }
-            state => state,
+    /// What stands at a call does not compute, though its launch has been seen. Who is watched computes while its launches say
+    /// so: where several share a GPU the driver's figures are rare, and late.
+    pub(super) fn state(&self, row: &TaskRow, now: Mono) -> TaskState {
+        let (state, activity) = (row.state, self.activities.activity_of(&row.tenant));
+        if !matches!(state, TaskState::Loaded | TaskState::Computing | TaskState::Idle) {
+            return state;
         }
+        match activity {
+            Some(Activity::AtLaunch { .. } | Activity::AtAllocation { .. }) if state != TaskState::Loaded => {
+                if self.activities.has_launched(&row.tenant) { TaskState::Idle } else { TaskState::Loaded }
+            }
+            Some(Activity::Computing { .. }) if self.runs_watched(&row.tenant, now) => TaskState::Computing,
+            Some(Activity::Quiet { since })
+                if now.since(since) < self.rules.monitor.idle_after.get() && self.runs_watched(&row.tenant, now) =>
+            {
+                TaskState::Computing
+            }
+            _ => state,
+        }
+    }
+
+    /// Nothing holds it, and it is known when it stops computing and begins again.
+    fn runs_watched(&self, tenant: &TenantKey, now: Mono) -> bool {
+        let is_held = self.keeper.view(tenant, now).is_some_and(|view| view.held_since.is_some());
+        !is_held && self.activities.processes_of(tenant).is_subset(&self.watched)
     }
 
     fn management(&self, now: &Anchor) -> Management {

@@ -89,7 +89,7 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
     let facts = [
         ("tenant", told.tenant.to_string()),
         ("owner", told.owner.clone().unwrap_or_else(|| "-".to_owned())),
-        ("on", format!("{}, {}{on}{held}", list(gpus), told.state.as_str())),
+        ("on", format!("{}{on}{held}; now {}", list(gpus), told.state.as_str())),
         ("beside", list(told.computing_there.clone())),
         ("before", told.before.as_ref().map_or_else(|| "not known".to_owned(), words::hold::before)),
         ("policy", words::hold::policy(told.policy, told.dry_run)),

@@ -209,6 +209,23 @@ fn who_waits_is_told_who_computes_now_and_not_who_did_when_it_was_stopped() {
     assert_eq!(reason(&mut host), "`/t2` computes on GPU 0", "it was thawed");
 }
 
+/// The driver's figures of one among several are read rarely.
+#[test]
+fn one_whose_launches_are_seen_is_not_called_idle_and_one_that_has_waited_for_long_is() {
+    let mut host = Host::under(PolicyName::Fifo);
+    host.second_comes();
+    let state = |host: &mut Host| (host.explained("t1").state, host.row(1).state);
+    host.now += 30_000 * MS;
+    assert_eq!(state(&mut host), (TaskState::Computing, TaskState::Computing), "it has launched");
+    host.tell(Event::Drained { process: key(1), at: Mono(host.now) });
+    host.now += 1_000 * MS;
+    assert_eq!(state(&mut host), (TaskState::Computing, TaskState::Computing), "until a moment ago");
+    host.now += 2_000 * MS;
+    assert_eq!(state(&mut host), (TaskState::Idle, TaskState::Idle));
+    host.tell(Event::Launched { process: key(1), at: Mono(host.now) });
+    assert_eq!(state(&mut host), (TaskState::Computing, TaskState::Computing), "it has begun again");
+}
+
 #[test]
 fn without_a_guard_nobody_is_held_anew_by_anyone_and_releases_go_on() {
     let mut host = Host::with_two(PolicyName::Off);
