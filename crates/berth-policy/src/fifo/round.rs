@@ -10,6 +10,9 @@ use super::order::used;
 use super::unit::Unit;
 use crate::settings::FifoSettings;
 
+/// Share of what a unit is behind that the GPU may rest for its sake, at each pause.
+const PATIENCE: f64 = 0.01;
+
 /// One look at the units, to change the turns by.
 pub(super) struct Round<'r, 'a> {
     pub units: &'r [Unit<'a>],
@@ -58,6 +61,16 @@ impl<'r, 'a> Round<'r, 'a> {
     /// How long a unit computes until it has had as much as another.
     pub fn until_even(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
         Duration::try_from_secs_f64(-lead(unit, other, book)).unwrap_or_default()
+    }
+
+    /// How long the turn stays with a unit that pauses and is known to go on at once. One that is behind the other keeps it for longer:
+    /// of many threads none may have launched for a moment, and giving the turn away for that would cost it more than the pause
+    /// costs the other.
+    pub fn linger(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        let each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
+        let usual = each.map(|record| record.linger(self.settings)).max().unwrap_or_default();
+        let behind = Duration::try_from_secs_f64(lead(other, unit, book) * PATIENCE).unwrap_or_default();
+        if usual.is_zero() { usual } else { usual.max(behind.min(self.settings.slice.get())) }
     }
 
     pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {

@@ -16,6 +16,9 @@ use super::unit::{Unit, UnitName};
 use crate::Reason;
 use crate::settings::FifoSettings;
 
+/// Who is soon even is not looked at sooner than this: what little is left may be the same at each look.
+const SOON: Duration = Duration::from_millis(1);
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Turns {
     turns: BTreeMap<UnitName, Turn>,
@@ -149,12 +152,15 @@ impl Turns {
         let settings = round.settings;
         match turn.stage {
             Stage::InAdvance | Stage::Taken if unit.busy_since.is_none() => {
-                unit.quiet_since.map(|quiet| quiet + linger(unit, book, settings)).into_iter().collect()
+                let rivals = round.standing().filter(|other| other.meets(unit).is_some());
+                let ends = |other| Some(unit.quiet_since? + round.linger(unit, other, book));
+                rivals.filter_map(ends).collect()
             }
             Stage::InAdvance | Stage::Taken => {
-                let waiting = round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
-                let due = waiting.map(|other| turn.since + round.due(unit, other, book));
-                let even = round.standing().map(|other| round.now + round.until_even(unit, other, book));
+                let waiting = || round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
+                let due = waiting().map(|other| turn.since + round.due(unit, other, book));
+                let left = waiting().map(|other| round.until_even(unit, other, book)).filter(|left| !left.is_zero());
+                let even = left.map(|left| round.now + left.max(SOON));
                 due.chain(even)
                     .chain([turn.since + settings.slice.get(), turn.since + settings.quantum.get()])
                     .collect()
@@ -331,13 +337,6 @@ fn yields(turn: &Turn, unit: &Unit<'_>, to: &Unit<'_>, round: &Round<'_, '_>, bo
         (Stage::InAdvance, None) => true,
         (Stage::Given, None) => settled(turn.since),
         (Stage::Over { .. }, None) => true,
-        (Stage::Taken, None) => {
-            unit.quiet_since.is_none_or(|quiet| round.now >= quiet + linger(unit, book, round.settings))
-        }
+        (Stage::Taken, None) => unit.quiet_since.is_none_or(|quiet| round.now >= quiet + round.linger(unit, to, book)),
     }
-}
-
-fn linger(unit: &Unit<'_>, book: &Book, settings: &FifoSettings) -> Duration {
-    let each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
-    each.map(|record| record.linger(settings)).max().unwrap_or_default()
 }

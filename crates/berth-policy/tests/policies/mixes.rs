@@ -113,3 +113,16 @@ proptest! {
         prop_assert!(last_ms(&managed) * 100 <= last_ms(&free) * 101, "{}", managed.trace);
     }
 }
+
+/// As a program of many threads looks: a launch follows at once, but for a moment now and then in which no thread comes to its own.
+#[test]
+fn who_goes_on_and_on_has_its_share_beside_long_kernels_though_it_hitches() {
+    let mut jobs: Vec<Job> = (0..2).map(|n| looping(&format!("long-{n}"), 0, 2_500, 5, 12)).collect();
+    let rounds = (0..400).flat_map(|round| [Do::Compute(25), Do::Rest(if round % 8 == 7 { 8 } else { 0 })]);
+    let script: Vec<Do> = [Do::Load(100), Do::Take(1_000)].into_iter().chain(rounds).collect();
+    jobs.push(Job::new("threads", 3_000, &script));
+    let [managed, free] = both(&jobs);
+    let (managed_ms, free_ms) = (end_ms(&managed, "threads"), end_ms(&free, "threads"));
+    let quantum_ms = u64::try_from(FifoSettings::default().quantum.get().as_millis()).unwrap();
+    assert!(managed_ms <= free_ms + quantum_ms, "{managed_ms} {free_ms}\n{}", managed.trace);
+}
