@@ -82,8 +82,9 @@ fn salvage(value: &Value, file: &Path) -> Option<Kept> {
     let is_torn = found.get("grip").is_none_or(|grip| grip.get("sheltered").is_none());
     if is_torn && cgroup.as_deref().is_some_and(|dir| has_shelter(dir, cgroup_inode)) {
         match grip.frozen {
-            Some(_) => grip.sheltered = true,
-            None => grip.frozen = Some(Freezer::Shelter),
+            Some(Freezer::Cgroup | Freezer::Docker) => grip.sheltered = true,
+            // Alone: with a freeze of its own cgroup it would be thawed there too, and a person's pause with it.
+            Some(Freezer::Shelter) | None => grip.frozen = Some(Freezer::Shelter),
         }
     }
     let stand_in = || TenantKey::Cgroup { path: cgroup.as_deref().unwrap_or(file).display().to_string() };
@@ -202,8 +203,10 @@ mod tests {
         let alone = Grip { frozen: Some(Freezer::Shelter), ..Grip::default() };
         let held = Entry { cgroup: Some(cgroup.clone()), grip: alone.clone(), ..entry("/a") };
         let bytes = encode(&held, BOOT).unwrap();
-        let torn = bytes.windows(8).position(|part| part == b"\"frozen\"").unwrap();
-        let torn = &bytes[..torn + 12];
+        let at = |word: &str| bytes.windows(word.len()).position(|part| part == word.as_bytes()).unwrap();
+        let behind = read(&bytes[..at("\"sheltered\"")]).unwrap();
+        assert_eq!(behind.entry.grip, alone, "torn right behind it: no more than that is undone");
+        let torn = &bytes[..at("\"frozen\"") + 12];
         let kept = read(torn).unwrap();
         assert_eq!((kept.entry.grip, kept.entry.cgroup, kept.is_whole), (alone, held.cgroup, false));
         std::fs::remove_dir(cgroup.join(SHELTER)).unwrap();
