@@ -23,7 +23,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use check::check;
-pub use read::read;
+pub use read::{read, under_way};
 pub use writer::{History, Writer};
 
 use crate::place::PlaceError;
@@ -34,6 +34,8 @@ pub enum HistoryError {
     Place(#[from] PlaceError),
     #[error("nothing can be written in {} (history.dir chooses another place)", path.display())]
     Denied { path: PathBuf, source: io::Error },
+    #[error("{} is full, {free_kib} KiB are left: what happens is not written down (history.dir chooses another place)", path.display())]
+    Full { path: PathBuf, free_kib: u64 },
     #[error("locking the history in {}", path.display())]
     Lock { path: PathBuf, source: io::Error },
     #[error("the history in {} is in use{}: give each daemon a directory of its own (history.dir)", path.display(), by(*pid))]

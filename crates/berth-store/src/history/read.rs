@@ -7,7 +7,7 @@ use std::path::Path;
 use berth_model::history::{Query, Record, Told};
 
 use super::line::{Line, decode};
-use super::{HistoryError, segments};
+use super::{HistoryError, open_tasks, segments};
 use crate::place::{Place, PlaceError};
 
 /// Answers a query, newest first. A history nobody has written yet is empty.
@@ -49,6 +49,15 @@ pub fn read(dir: &Path, query: &Query) -> Result<Told, HistoryError> {
         }
     }
     Ok(told)
+}
+
+/// Tasks that were under way when a daemon last wrote them down: without one, nobody has written down how they ended.
+pub fn under_way(dir: &Path) -> Result<Vec<Record>, HistoryError> {
+    let place = match Place::open(dir) {
+        Err(PlaceError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        place => place?,
+    };
+    open_tasks::read(&place).map_err(|source| HistoryError::Read { path: dir.to_owned(), source })
 }
 
 /// The last records in the order they were written: of the newest segments that have no more than `most` bytes together.

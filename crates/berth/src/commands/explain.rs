@@ -1,6 +1,7 @@
 //! `berth explain`: why a tenant runs or waits, and what was done to it before.
 
 mod left;
+mod present;
 mod recorded;
 
 use std::process::ExitCode;
@@ -25,7 +26,8 @@ Examples:
 
 Anybody who may ask the daemon may ask about anybody, also about one who has left: what happened to
 it is told as far as it is written down (`berth history` tells more). Without a daemon: what its
-records say of a hold, and of one who has left, as far as this user may read them.
+records say of a hold, a look at who is there, and what is written down of one who has left, as far
+as this user may read it.
 ";
 
 /// Say why a tenant runs or waits, and what was done to it before

@@ -124,6 +124,27 @@ fn records_that_cannot_be_used_are_named_and_nothing_is_claimed_of_them() {
     daemon.berth(&["release", "--all"]).ok();
 }
 
+#[test]
+fn without_a_daemon_one_who_is_there_and_not_held_is_told_so_and_one_who_has_left_since_as_last_seen() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let mut tenant = host.holder("there", &[]);
+    daemon.sees(&tenant.key());
+    let name = tenant.cgroup.path().to_owned();
+    until("it to be on record as under way", || {
+        let open = std::fs::read_to_string(daemon.settings.history.dir.join("open.v1.jsonl")).ok()?;
+        open.contains(&name).then_some(())
+    });
+    daemon.kill_with_guard();
+    let why = daemon.berth(&["explain", &name]).ok();
+    assert!(why.starts_with(&format!("{name}: free: no hold of it is on record")), "{why}");
+    assert_eq!(json(&daemon, &["explain", &name, "--json"])["is_held"], false);
+    tenant.kill();
+    let why =
+        until("it to be gone", || Some(daemon.berth(&["explain", &name]).ok()).filter(|why| !why.contains("free")));
+    assert!(why.contains("was there when the daemon stopped"), "{why}");
+}
+
 /// Nothing proves that it was berth who froze it.
 #[test]
 fn one_whose_record_was_torn_before_what_was_done_is_named_until_somebody_has_let_it_go_on() {

@@ -35,8 +35,15 @@ pub(super) fn find(settings: &Settings, whom: &str) -> Result<Option<Left>> {
 
 /// The same without a daemon, for those who may read its files.
 pub(super) fn find_in_files(settings: &Settings, whom: &str) -> Option<Left> {
-    let told = history::from_files(&settings.history, &everything_about(whom)).ok()?;
-    Left::of(told.records)
+    Left::of(in_files(settings, whom))
+}
+
+/// Newest first, those of tasks that were under way before all others; none where none may be read.
+pub(super) fn in_files(settings: &Settings, whom: &str) -> Vec<Record> {
+    let query = everything_about(whom);
+    let Ok(told) = history::from_files(&settings.history, &query) else { return Vec::new() };
+    let open = berth_store::history::under_way(&settings.history.dir).unwrap_or_default();
+    open.into_iter().filter(|record| query.matches(record)).chain(told.records).collect()
 }
 
 fn everything_about(whom: &str) -> Query {
@@ -83,7 +90,7 @@ fn sentence(last: Option<(Timestamp, &TaskStory)>, now: Timestamp) -> String {
 }
 
 /// Holds and their ends, newest first, from records that are.
-fn holds(records: &[Record]) -> Vec<PastHold> {
+pub(super) fn holds(records: &[Record]) -> Vec<PastHold> {
     let mut holds: Vec<PastHold> = Vec::new();
     for Record { at, what, .. } in records.iter().rev() {
         let what = match what.clone() {

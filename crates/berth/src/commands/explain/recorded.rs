@@ -1,4 +1,4 @@
-//! Without a daemon: what is on record of a hold, or of one who has left.
+//! Without a daemon: what is on record of a hold, what one look shows, or what is written down of one who has left.
 
 use anyhow::Result;
 use berth_model::Settings;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::left;
+use super::{left, present};
 use crate::asking::AskError;
 use crate::columns::printable;
 use crate::on_record::{KeptBy, OnRecord, Recorded};
@@ -37,9 +37,17 @@ pub(super) fn tell(settings: &Settings, whom: &str, json: bool, absent: AskError
             record.advice().iter().for_each(|advice| say(advice));
             Ok(())
         }
-        Err(Refusal::NoSuchTenant { .. }) => from_history(settings, whom, json, absent),
-        Err(refusal) => Err(AskError::Refused { code: refusal.code().to_owned(), message: refusal.to_string() }.into()),
+        Err(Refusal::NoSuchTenant { .. }) => match present::find(settings, whom, record.unknown.is_empty()) {
+            Ok(Some(present)) => present.tell(json),
+            Ok(None) => from_history(settings, whom, json, absent),
+            Err(refusal) => Err(refused(&refusal).into()),
+        },
+        Err(refusal) => Err(refused(&refusal).into()),
     }
+}
+
+fn refused(refusal: &Refusal) -> AskError {
+    AskError::Refused { code: refusal.code().to_owned(), message: refusal.to_string() }
 }
 
 fn from_history(settings: &Settings, whom: &str, json: bool, absent: AskError) -> Result<()> {
