@@ -202,6 +202,17 @@ fn whether_it_could_be_kept_is_found_out_without_making_anything() {
     assert!(check(&dir).unwrap().contains("1 KiB in"), "{:?}", check(&dir));
 }
 
+#[test]
+fn a_disk_on_which_nothing_more_finds_room_is_told_as_full() {
+    let Some(disk) = Mount::new("a_disk_on_which_nothing_more_finds_room_is_told_as_full", "size=8k,mode=700") else {
+        return;
+    };
+    let told = check(disk.0.path()).unwrap_err();
+    assert!(matches!(told, HistoryError::Full { .. }), "{told}");
+    disk.remount("size=1m");
+    assert!(check(disk.0.path()).is_ok());
+}
+
 /// A file system of its own, for as long as it lives. `None`, said loudly, where this user may not mount.
 struct Mount(tempfile::TempDir);
 
