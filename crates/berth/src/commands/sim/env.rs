@@ -48,10 +48,11 @@ fn docker(dir: &Path) -> String {
     format!("-v {}:/berth-sim -e LD_LIBRARY_PATH=/berth-sim/{LIBRARIES}", quoted(dir))
 }
 
-/// The driver library is named too, so that probes watch it before its first user comes.
+/// The driver library is named too: probes watch it before its first user comes, and processes are locked and parked by it.
 fn berth(dir: &Path) -> String {
     let library = |name| quoted(&dir.join(LIBRARIES).join(name));
-    format!("--set nvml.library={} --set probes.libraries=[\"{}\"]", library(NVML_SONAME), library(CUDA_SONAME))
+    let (nvml, cuda) = (library(NVML_SONAME), library(CUDA_SONAME));
+    format!("--set nvml.library={nvml} --set probes.libraries=[\"{cuda}\"] --set hold.driver={cuda}")
 }
 
 /// For a shell; plain paths stay as they are.
@@ -77,7 +78,8 @@ mod tests {
     fn containers_get_the_directory_and_the_way_to_its_libraries() {
         assert_eq!(docker(Path::new("/run/sim")), "-v /run/sim:/berth-sim -e LD_LIBRARY_PATH=/berth-sim/lib");
         let expected = "--set nvml.library=/run/sim/lib/libnvidia-ml.so.1 \
-                        --set probes.libraries=[\"/run/sim/lib/libcuda.so.1\"]";
+                        --set probes.libraries=[\"/run/sim/lib/libcuda.so.1\"] \
+                        --set hold.driver=/run/sim/lib/libcuda.so.1";
         assert_eq!(berth(Path::new("/run/sim")), expected);
     }
 }
