@@ -110,7 +110,7 @@ const INSTRUCTION: i16 = -48;
 /// What is read is not wanted, and the key is made anew for each use.
 const READ: i16 = KEY;
 /// From 64 bytes on, to which it rounds up more than 48, the kernel puts the stack of such a program into memory of the CPU. There those
-/// who wait on one CPU would overwrite each other's, and its clock of a bounded loop would be looked for in the wrong place.
+/// who wait on one CPU would overwrite each other's, and a wait would end after some 30 ms (docs/decisions/0009).
 const _: () = assert!(INSTRUCTION >= -48, "a program that waits needs a stack of its own");
 
 /// In bits: 256 TiB.
