@@ -52,7 +52,7 @@ pub enum What {
     HandBack {
         tenant: String,
     },
-    /// From now on this policy decides; what the one before it holds is released. `dry_run` is left as it is if not given.
+    /// From now on this policy decides; what the one before it holds is released. `dry_run` is what the settings say if not given.
     SetPolicy {
         policy: PolicyName,
         dry_run: Option<bool>,

@@ -119,7 +119,7 @@ impl Manager {
             What::ReleaseAll => self.release_permitted(caller, scene).map(Heeded::Later),
             What::SetPolicy { .. } if !caller.is_admin => Err(Refusal::AdminsOnly),
             What::SetPolicy { policy, dry_run } => {
-                let dry_run = dry_run.unwrap_or(self.rehearsal.is_some());
+                let dry_run = dry_run.unwrap_or(self.rules.hold.dry_run);
                 if policy != PolicyName::Off && !dry_run {
                     self.refuse_unguarded()?;
                 }

@@ -45,8 +45,9 @@ paper: newcomers are paused at first sight, as published.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
 the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
-it for good. A policy that holds is refused while the daemon's guard is not in place, which would
-undo its holds if it died.
+it for good, and hold.dry_run counts again with the next `set` that does not say --dry-run. A policy
+that holds is refused while the daemon's guard is not in place, which would undo its holds if it
+died.
 ";
 
 /// Show who decides about holds, or let another policy decide
@@ -79,7 +80,7 @@ struct SetArgs {
     /// Which
     #[arg(value_name = "POLICY", value_parser = policies())]
     policy: PolicyName,
-    /// Decide and tell, but do nothing [default: as it is]
+    /// Decide and tell, but do nothing [default: hold.dry_run]
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dry_run: Option<bool>,
     /// JSON instead of words

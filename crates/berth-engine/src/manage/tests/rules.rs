@@ -158,9 +158,21 @@ fn going_over_to_a_dry_run_releases_what_was_held_and_only_admins_may() {
     let Ok(Answer::Policy(view)) = host.asks(root(), dry) else { panic!("not set") };
     assert!(view.dry_run);
     assert!(!host.manager.holds_any(), "released");
-    let again = What::SetPolicy { policy: PolicyName::Fifo, dry_run: None };
-    let Ok(Answer::Policy(view)) = host.asks(root(), again) else { panic!("not set") };
-    assert!(view.dry_run, "it stays one until somebody says otherwise");
+}
+
+#[test]
+fn a_dry_run_that_is_not_asked_for_again_ends_unless_the_settings_say_so() {
+    let set = |host: &mut Host, dry_run| {
+        let set = What::SetPolicy { policy: PolicyName::Fifo, dry_run };
+        let Ok(Answer::Policy(view)) = host.asks(root(), set) else { panic!("not set") };
+        view.dry_run
+    };
+    for configured in [false, true] {
+        let mut host = Host::contended(fifo(Hold { dry_run: configured, ..Hold::default() }));
+        assert!(set(&mut host, Some(true)));
+        assert_eq!(set(&mut host, None), configured);
+        assert!(!set(&mut host, Some(false)));
+    }
 }
 
 #[test]
