@@ -113,7 +113,7 @@ pub fn queue(management: &Management, now: Timestamp) -> Option<(String, Vec<Str
         let behind = waiting.behind.as_ref().map_or_else(String::new, |behind| format!(" for {behind}"));
         let expected = waiting.expected_at.map_or_else(String::new, |at| format!(", {}", expected(at, now)));
         let why = if waiting.behind.is_none() { format!(": {}", waiting.reason) } else { String::new() };
-        printable(&format!("{}. {} {waits}{behind}, {since} so far{expected}{why}", index + 1, waiting.name))
+        printable(&format!("{}. {} {waits}{behind}, {since} this time{expected}{why}", index + 1, waiting.name))
     };
     let lines: Vec<String> = management.queue.iter().enumerate().map(line).collect();
     let title = format!("Queue ({}, policy {}{dry})", lines.len(), management.policy.as_str());
@@ -372,8 +372,8 @@ mod tests {
         management.queue[2].reason = "GPU 0 has 2.0 GiB left, `train-7` has 60.0 GiB".into();
         let (title, lines) = queue(&management, at(0)).unwrap();
         assert_eq!(title, "Queue (3, policy fifo)");
-        assert_eq!(lines[0], "1. train-8 waits for train-7, 14 s so far, expected in about 10 s");
-        assert_eq!(lines[2], "3. train-10 waits, 14 s so far: GPU 0 has 2.0 GiB left, `train-7` has 60.0 GiB");
+        assert_eq!(lines[0], "1. train-8 waits for train-7, 14 s this time, expected in about 10 s");
+        assert_eq!(lines[2], "3. train-10 waits, 14 s this time: GPU 0 has 2.0 GiB left, `train-7` has 60.0 GiB");
         management.dry_run = true;
         let (title, lines) = queue(&management, at(0)).unwrap();
         assert_eq!(title, "Queue (3, policy fifo, dry run)");
