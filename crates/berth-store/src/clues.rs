@@ -15,6 +15,8 @@ pub struct Clues {
     pub container: Option<String>,
     /// Directory of the cgroup that can be frozen.
     pub cgroup: Option<PathBuf>,
+    /// Inode of that directory, which stands before everything else.
+    pub cgroup_inode: Option<u64>,
 }
 
 impl Clues {
@@ -27,6 +29,7 @@ impl Clues {
             called: whole("name").or_else(|| whole("path")),
             container: id("container").or_else(|| id("id").filter(|_| is_container)),
             cgroup: whole("cgroup").map(PathBuf::from),
+            cgroup_inode: number(&text, "cgroup_inode"),
         }
     }
 
@@ -57,6 +60,13 @@ fn string(text: &str, field: &str) -> Option<Found> {
     let Some(end) = end else { return Some(Found { text: rest.to_owned(), is_whole: false }) };
     let text = serde_json::from_str(&format!("\"{}\"", &rest[..end])).ok()?;
     Some(Found { text, is_whole: true })
+}
+
+/// Half a number is another number: it counts if something follows it.
+fn number(text: &str, field: &str) -> Option<u64> {
+    let begin = format!("\"{field}\":");
+    let (number, _) = text[text.find(&begin)? + begin.len()..].split_once(',')?;
+    number.parse().ok()
 }
 
 #[cfg(test)]
@@ -95,6 +105,8 @@ mod tests {
         let id = text.find("0123").unwrap();
         assert_eq!(Clues::of(&bytes[..id + 20]).name().as_deref(), Some("0123456789ab"));
         assert_eq!(Clues::of(&bytes[..id + 5]), Clues::default(), "it may be another's");
+        let clues = |text: &str| Clues::of(text.as_bytes()).cgroup_inode;
+        assert_eq!((clues(r#"{"cgroup_inode":77,"#), clues(r#"{"cgroup_inode":7"#)), (Some(77), None));
         assert_eq!(Clues::of(b"nonsense").name(), None);
     }
 }

@@ -26,7 +26,8 @@ impl Doubtful {
     fn torn(kept: &Kept) -> Self {
         let entry = &kept.entry;
         let container = entry.container.as_ref().or(entry.tenant.container_id()).map(|id| id.0.clone());
-        Self { clues: Clues { called: Some(entry.name.clone()), container, cgroup: entry.cgroup.clone() }, file: None }
+        let (called, cgroup) = (Some(entry.name.clone()), entry.cgroup.clone());
+        Self { clues: Clues { called, container, cgroup, cgroup_inode: None }, file: None }
     }
 
     fn unusable(file: &Unusable) -> Self {
@@ -48,11 +49,19 @@ impl Doubtful {
             (Some(unpause), Some(thaw)) => format!("{unpause} lets it go on, or {thaw} if Docker has not paused it"),
             (Some(unpause), None) => format!("if it is paused, {unpause} lets it go on"),
             (None, Some(thaw)) => format!("{thaw} lets it go on"),
-            (None, None) => "look for who stands still (`docker ps --filter status=paused`)".to_owned(),
+            (None, None) => format!("{} tells whose it may be", self.search()),
         };
         let remove = file.map_or_else(String::new, |file| format!("; then `rm {}*`", without_ending(file).display()));
         let doubt = "its record is damaged, and does not say whether berth has stopped it or a person";
         Some(Left { name, why: format!("{doubt}: {remedy}{remove}") })
+    }
+
+    /// What finds one of whom no name is left.
+    fn search(&self) -> String {
+        match self.clues.cgroup_inode {
+            Some(inode) => format!("`find /sys/fs/cgroup -type d -inum {inode}`"),
+            None => "`docker ps --filter status=paused`".to_owned(),
+        }
     }
 }
 
@@ -100,7 +109,8 @@ mod tests {
     fn who_still_stands_is_named_with_what_lets_it_go_on_and_who_runs_is_not() {
         let host = tempfile::tempdir().unwrap();
         let id = Some("0123456789abcdef".to_owned());
-        let clues = Clues { called: None, container: id, cgroup: Some(cgroup(host.path(), "FROZEN")) };
+        let frozen = Some(cgroup(host.path(), "FROZEN"));
+        let clues = Clues { container: id, cgroup: frozen, ..Clues::default() };
         let told = left(clues.clone()).unwrap();
         assert!(told.starts_with("0123456789ab: ") && told.contains("`docker unpause 0123456789abcdef`"), "{told}");
         assert!(told.contains(&format!("`echo THAWED > {}/freezer.state`", host.path().display())), "{told}");
@@ -113,5 +123,7 @@ mod tests {
     fn a_file_that_names_nobody_is_told_by_itself() {
         let told = left(Clues::default()).unwrap();
         assert!(told.starts_with("/run/berth/holds/3.hold.unreadable: ") && told.contains("status=paused"), "{told}");
+        let told = left(Clues { cgroup_inode: Some(77), ..Clues::default() }).unwrap();
+        assert!(told.contains("-inum 77`"), "{told}");
     }
 }
