@@ -100,12 +100,13 @@ impl Length {
     }
 
     /// What to count with when units are put in order: a power of two, so that those that are about equal come in the
-    /// order in which they came. Who goes on and on takes all it is let.
+    /// order in which they came. Who goes on and on takes a slice at least; it is not let more once it is ahead.
     pub fn cost(&self, settings: &FifoSettings) -> f64 {
         let quantum = settings.quantum.get().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53 bytes")]
         let by_data = self.data.map(|data| (data.max(LEAST_DATA).0 as f64 / DATA_OF_A_SECOND.0 as f64).min(quantum));
-        let burst = if self.pace == Pace::OnAndOn { Some(quantum) } else { self.burst };
+        let slice = settings.slice.get().as_secs_f64();
+        let burst = self.burst.map(|burst| if self.pace == Pace::OnAndOn { burst.max(slice) } else { burst });
         let seconds = burst.or(by_data).unwrap_or(quantum);
         seconds.max(f64::MIN_POSITIVE).log2().round().exp2()
     }
@@ -178,6 +179,6 @@ mod tests {
         assert!(cost(length(Some(0.6), 0.0)) < cost(length(Some(2.5), 0.0)));
         assert!(cost(loaded(300)) < cost(loaded(2_000)));
         let on_and_on = Length { pace: Pace::OnAndOn, ..length(Some(0.02), 0.0) };
-        assert_eq!(cost(on_and_on), cost(length(None, 0.0)), "all it is let, as one of whom nothing is known");
+        assert_eq!(cost(on_and_on), cost(length(Some(0.1), 0.0)), "a slice");
     }
 }
