@@ -350,8 +350,8 @@ fn two_equal_trainings_take_turns_by_the_quantum() {
     let host = played(Host::new(1, 24_000, jobs), 60_000);
     assert_eq!(host.crowded, 0);
     assert!(host.being("two").waits.iter().all(|wait| *wait < 10_100 * MS), "{}", host.trace);
-    // The second comes as one of whom nothing is known, and is let try what it wants.
-    assert_eq!(host.trace.lines().filter(|line| line.contains("hold by gate")).count(), 7, "{}", host.trace);
+    // The second comes as one of whom nothing is known, and may take long: the first has two slices before it is let try.
+    assert_eq!(host.trace.lines().filter(|line| line.contains("hold by gate")).count(), 8, "{}", host.trace);
 }
 
 /// Most of a step is launched ahead: when the quantum is over it stands at a launch, and what it has launched runs on.

@@ -126,3 +126,13 @@ fn who_goes_on_and_on_has_its_share_beside_long_kernels_though_it_hitches() {
     let quantum_ms = u64::try_from(FifoSettings::default().quantum.get().as_millis()).unwrap();
     assert!(managed_ms <= free_ms + quantum_ms, "{managed_ms} {free_ms}\n{}", managed.trace);
 }
+
+/// One that goes on and on was there first; two come that pause a little between bursts.
+#[test]
+fn who_goes_on_and_on_does_not_stand_until_the_others_have_had_a_quantum() {
+    let jobs = [("on", 0, 0, 60), ("off-1", 1_500, 20, 60), ("off-2", 1_800, 20, 60)];
+    let jobs: Vec<Job> = jobs.iter().map(|(name, at, rest, rounds)| looping(name, *at, 220, *rest, *rounds)).collect();
+    let [managed, _] = both(&jobs);
+    let longest = managed.being("on").waits.iter().max().copied().unwrap_or_default();
+    assert!(longest < 4_000 * MS, "{} ms\n{}", longest / MS, managed.trace);
+}
