@@ -40,6 +40,20 @@ pub trait Policy: std::fmt::Debug + Send {
     fn decide(&mut self, view: &View, now: Mono) -> Verdict;
 }
 
+/// Holds nobody: what the others are measured against.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+impl Policy for Nobody {
+    fn name(&self) -> &'static str {
+        "nobody"
+    }
+
+    fn decide(&mut self, _: &View, _: Mono) -> Verdict {
+        Verdict::default()
+    }
+}
+
 /// What a policy answers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {

@@ -3,26 +3,11 @@
 //! A kernel that was begun is not stopped, and of whom nothing is known yet may have to wait for one: so a tenant may lose the
 //! rest of one kernel, once.
 
-use berth_model::Mono;
 use berth_policy::fifo::Fifo;
-use berth_policy::{FifoSettings, Policy, Verdict, View};
+use berth_policy::{FifoSettings, Nobody, Policy};
 use proptest::prelude::*;
 
 use crate::host::{Do, Host, Job, MS};
-
-/// Holds nobody.
-#[derive(Debug)]
-struct Nobody;
-
-impl Policy for Nobody {
-    fn name(&self) -> &'static str {
-        "nobody"
-    }
-
-    fn decide(&mut self, _: &View, _: Mono) -> Verdict {
-        Verdict::default()
-    }
-}
 
 /// Managed, and not.
 fn both(jobs: &[Job]) -> [Host; 2] {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_model::Mono;
 use berth_model::hold::Means;
 use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
-use berth_policy::{FifoSettings, PaperSettings, Policy, Verdict, View};
+use berth_policy::{FifoSettings, Nobody, PaperSettings, Policy};
 use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
@@ -82,20 +81,6 @@ pub const FIFO_BLIND: Contender = fifo("fifo-blind", |_| Terms::without_probes()
 
 const WATCHED: Contender =
     Contender { name: "watched", policy: || Box::new(Nobody), terms: |_| Terms::full(), remembers: false };
-
-/// Holds nobody.
-#[derive(Debug)]
-struct Nobody;
-
-impl Policy for Nobody {
-    fn name(&self) -> &'static str {
-        "nobody"
-    }
-
-    fn decide(&mut self, _: &View, _: Mono) -> Verdict {
-        Verdict::default()
-    }
-}
 
 const fn fifo(name: &'static str, terms: fn(u64) -> Terms) -> Contender {
     Contender { name, policy: || Box::new(Fifo::new(FifoSettings::default())), terms, remembers: false }

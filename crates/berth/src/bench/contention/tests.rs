@@ -4,27 +4,13 @@ use std::time::Duration;
 
 use berth_model::Mono;
 use berth_model::hold::Means;
-use berth_policy::{Action, Activity, Decision, Policy, Reason, Stand, Verdict, View};
+use berth_policy::{Action, Activity, Decision, Nobody, Policy, Reason, Stand, Verdict, View};
 use berth_sim::Profile;
 
 use super::arena::{Sources, Terms};
 use super::cell::{Case, Contender, Sample, Way};
 use super::costs::Costs;
 use super::workload::{Workload, draw};
-
-/// Holds nobody.
-#[derive(Debug)]
-struct Nothing;
-
-impl Policy for Nothing {
-    fn name(&self) -> &'static str {
-        "nothing"
-    }
-
-    fn decide(&mut self, _: &View, _: Mono) -> Verdict {
-        Verdict::default()
-    }
-}
 
 /// Gates everybody, and lets the one that stands longest at its launch go when nobody computes.
 #[derive(Debug)]
@@ -66,7 +52,7 @@ fn free_terms(_: u64) -> Terms {
 }
 
 const FREE_NOTHING: Way =
-    Way::Managed(Contender { name: "nothing", policy: || Box::new(Nothing), terms: free_terms, remembers: false });
+    Way::Managed(Contender { name: "nothing", policy: || Box::new(Nobody), terms: free_terms, remembers: false });
 const FREE_TURNS: Way =
     Way::Managed(Contender { name: "turns", policy: || Box::new(Turns), terms: free_terms, remembers: false });
 const REAL_TURNS: Way =
