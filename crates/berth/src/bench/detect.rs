@@ -13,11 +13,12 @@ use super::daemon::Daemon;
 use super::machine::Machine;
 use super::quantiles::Quantiles;
 use super::report::{Cost, CurvePoint, Detection, PUBLISHED_ERROR_MS, Report, Workload};
-use super::seen::{self, Listener, What, first_told, instants, pair};
-use super::slowdown::{Slowdown, Window, Work};
-use super::truth::{self, End, Stay};
+use super::seen::{What, first_told, instants, pair};
+use super::slowdown::{self, Slowdown, Window};
+use super::tenants::{Outcome, PATIENCE, Tenants, Work};
+use super::truth::{End, Stay};
 use crate::interrupt::Interrupt;
-use crate::stage::{GpuChoice, GroundChoice, Launch, Stage, Tenant};
+use crate::stage::{GpuChoice, GroundChoice, Stage, Tenant};
 
 /// What to measure, and on what.
 #[derive(Debug, Clone)]
@@ -52,8 +53,6 @@ const LAUNCHES_SIZE: u32 = 32;
 /// Launches between two waits, and between two lines the workload writes.
 const LAUNCHES_STREAMS: u32 = 64;
 const SLOWDOWN_WINDOW: Duration = Duration::from_millis(1_000);
-/// A round of one container can take no longer than this; then the measurement gives up.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Which sources a daemon may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +90,11 @@ pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Re
     }
     let mut stage = Stage::open("berth-bench", &plan.gpu, plan.ground, &plan.docker_socket)?;
     say(&format!("tenants are {}", stage.ground()));
-    let mut bench = Bench { plan, stage: &mut stage, interrupt, say, launched: 0 };
+    let machine = Machine::of(&stage)?;
+    let mut bench = Bench { plan, tenants: Tenants::on(&mut stage, interrupt), interrupt, say };
     let mut report = Report {
         berth: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: Machine::of(bench.stage)?,
+        machine,
         workload: Workload { containers: plan.containers, processes_each: plan.rounds, matrix_size: plan.size },
         detection: Vec::new(),
         nvml_curve: Vec::new(),
@@ -116,7 +116,7 @@ pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Re
         }
     }
     if plan.parts.contains(&Part::Slowdown) {
-        report.slowdown = vec![bench.slowdown(Work::Products)?, bench.slowdown(Work::Launches)?];
+        report.slowdown = vec![bench.slowdown(slowdown::Work::Products)?, bench.slowdown(slowdown::Work::Launches)?];
     }
     report.judge();
     Ok(report)
@@ -124,82 +124,31 @@ pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Re
 
 struct Bench<'a> {
     plan: &'a Plan,
-    stage: &'a mut Stage,
+    tenants: Tenants<'a>,
     interrupt: &'a Interrupt,
     say: &'a dyn Fn(&str),
-    launched: u32,
-}
-
-/// All that was seen and all that was true of one measurement.
-struct Outcome {
-    stays: Vec<(Tenant, Vec<Stay>)>,
-    reports: Vec<seen::Report>,
 }
 
 impl Bench<'_> {
     fn daemon(&self, sources: Sources, interval_ms: Option<u64>) -> anyhow::Result<Daemon> {
         self.interrupt.check()?;
-        let mut settings = self.stage.settings();
+        let mut settings = self.tenants.stage.settings();
         sources.apply(&mut settings);
         if let Some(ms) = interval_ms {
             let every = Span::from_millis(ms);
             let monitor = &mut settings.monitor;
             (monitor.fast_interval, monitor.interval, monitor.probed_interval) = (every, every, every);
         }
-        Daemon::start(&settings, self.stage.dir())
+        Daemon::start(&settings, self.tenants.stage.dir())
     }
 
-    fn launch(&mut self, rounds: u32, gap_ms: u32) -> anyhow::Result<Tenant> {
-        self.interrupt.check()?;
-        self.launched += 1;
-        let args = [
-            "bench",
-            "tenant",
-            "--rounds",
-            &rounds.to_string(),
-            "--size",
-            &self.plan.size.to_string(),
-            "--gap-ms",
-            &gap_ms.to_string(),
-            "--seed",
-            &self.launched.to_string(),
-        ];
-        let launch = Launch {
-            name: format!("t{}", self.launched),
-            owner: None,
-            args: args.into_iter().map(str::to_owned).collect(),
-        };
-        self.stage.launch(&launch)
+    fn work(&self, rounds: u32) -> Work {
+        Work { rounds, size: self.plan.size, repeats: 1, gap_ms: 1_000, labels: Vec::new() }
     }
 
-    /// Runs the workload under a daemon and gathers both sides of the story.
     fn observe(&mut self, daemon: &Daemon, containers: u32, rounds: u32) -> anyhow::Result<Outcome> {
-        let listener = Listener::start(daemon.client())?;
-        let tenants = (0..containers).map(|_| self.launch(rounds, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
-        let stays = self.finish(tenants)?;
-        // Whatever is still to be told of the last exits is told within a look or two.
-        self.interrupt.sleep(Duration::from_secs(1))?;
-        Ok(Outcome { stays, reports: listener.take() })
-    }
-
-    /// Waits for the tenants and reads their truth.
-    fn finish(&mut self, tenants: Vec<Tenant>) -> anyhow::Result<Vec<(Tenant, Vec<Stay>)>> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut stays = Vec::new();
-        for tenant in tenants {
-            let interrupt = self.interrupt;
-            let ended = self.stage.wait(&tenant, || interrupt.noted().is_some() || Instant::now() > deadline)?;
-            interrupt.check()?;
-            match ended {
-                Some(0) => {}
-                Some(code) => bail!("tenant {} failed with {code}", tenant.name()),
-                None => bail!("tenant {} did not end within {} s", tenant.name(), PATIENCE.as_secs()),
-            }
-            let truth = truth::read(&tenant.lines)?;
-            self.stage.end(&tenant)?;
-            stays.push((tenant, truth));
-        }
-        Ok(stays)
+        let work = vec![self.work(rounds); containers as usize];
+        self.tenants.observe(daemon.client(), &work)
     }
 
     fn detection(&mut self, sources: Sources) -> anyhow::Result<Vec<Detection>> {
@@ -249,7 +198,8 @@ impl Bench<'_> {
         for containers in COST_CONTAINERS {
             (self.say)(&format!("cost of watching {containers} tenants by {}", sources.name()));
             let daemon = self.daemon(sources, None)?;
-            let tenants = (0..containers).map(|_| self.launch(1_000, 1_000)).collect::<anyhow::Result<Vec<_>>>()?;
+            let work = self.work(1_000);
+            let tenants = (0..containers).map(|_| self.tenants.launch(&work)).collect::<anyhow::Result<Vec<_>>>()?;
             let before = daemon.usage()?;
             self.interrupt.sleep(COST_WINDOW)?;
             let by_thread = daemon.cpu_pct_since(&before)?;
@@ -257,24 +207,21 @@ impl Bench<'_> {
             let resident_bytes = Bytes(daemon.resident_bytes()?);
             costs.push(Cost { sources: sources.name(), containers, cpu_pct, by_thread, resident_bytes });
             for tenant in &tenants {
-                self.stage.end(tenant)?;
+                self.tenants.stage.end(tenant)?;
             }
         }
         Ok(costs)
     }
 
-    fn slowdown(&mut self, work: Work) -> anyhow::Result<Slowdown> {
+    fn slowdown(&mut self, work: slowdown::Work) -> anyhow::Result<Slowdown> {
         let (what, size, kernels) = match work {
-            Work::Products => ("computes products", self.plan.size, 1),
-            Work::Launches => ("only launches", LAUNCHES_SIZE, LAUNCHES_STREAMS),
+            slowdown::Work::Products => ("computes products", self.plan.size, 1),
+            slowdown::Work::Launches => ("only launches", LAUNCHES_SIZE, LAUNCHES_STREAMS),
         };
         (self.say)(&format!("slowdown: a tenant that {what}, {SLOWDOWN_PAIRS} times watched and not"));
-        self.launched += 1;
         let (size, streams) = (size.to_string(), kernels.to_string());
         let args = ["load", "--size", &size, "--repeats", "forever", "--streams", &streams];
-        let name = format!("t{}", self.launched);
-        let launch = Launch { name, owner: None, args: args.into_iter().map(str::to_owned).collect() };
-        let tenant = self.stage.launch(&launch)?;
+        let tenant = self.tenants.start(args.into_iter().map(str::to_owned).collect(), Vec::new())?;
         wait_for_rounds(&tenant, self.interrupt)?;
         let interrupt = self.interrupt;
         let window = || {
@@ -290,11 +237,11 @@ impl Bench<'_> {
             drop(daemon);
             windows.push(window()?);
         }
-        if let Some(code) = self.stage.exit_code(&tenant)? {
+        if let Some(code) = self.tenants.stage.exit_code(&tenant)? {
             bail!("the tenant ended with {code} under way");
         }
         let done = rounds_done(&tenant)?;
-        self.stage.end(&tenant)?;
+        self.tenants.stage.end(&tenant)?;
         Slowdown::of(work, &windows, &done, kernels).context("the tenant did too little while it was measured")
     }
 }
@@ -337,7 +284,7 @@ impl Outcome {
             let told = first_told(&self.reports, key, What::TaskStarted, &opened);
             opened.into_iter().zip(told).collect::<Vec<_>>()
         });
-        told.map(|(at, report)| report.map(|report| millis_after(report.heard.0, at))).collect()
+        told.map(|(at, report)| report.map(|report| report.told_after_ms(at))).collect()
     }
 
     fn row(
@@ -354,8 +301,8 @@ impl Outcome {
             for (at, report) in truth.iter().zip(pair(&self.reports, key, what, &truth)) {
                 match report {
                     Some(report) => {
-                        errors.push(millis_after(report.at.0, *at));
-                        told_after.push(millis_after(report.heard.0, *at));
+                        errors.push(report.error_ms(*at));
+                        told_after.push(report.told_after_ms(*at));
                     }
                     None => missed += 1,
                 }
@@ -371,10 +318,4 @@ impl Outcome {
             told_after_ms: Quantiles::of(&told_after),
         }
     }
-}
-
-/// Signed: a date before the true instant is negative.
-#[expect(clippy::cast_precision_loss, reason = "differences of a few seconds")]
-fn millis_after(later: u64, earlier: u64) -> f64 {
-    (i128::from(later) - i128::from(earlier)) as f64 / 1e6
 }

@@ -16,4 +16,5 @@ pub mod report;
 pub mod seen;
 pub mod slowdown;
 pub mod tenant;
+pub mod tenants;
 pub mod truth;

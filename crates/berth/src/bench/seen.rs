@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use berth_api::{Client, Followed};
 use berth_host::clock;
-use berth_model::{Change, Moment, Mono, TenantKey};
+use berth_model::{Change, Moment, Mono, TaskId, TenantKey};
 
 use super::truth::Stay;
 use crate::live::runtime;
@@ -23,6 +23,20 @@ pub struct Report {
     pub at: Mono,
     /// When a follower of the event stream was told.
     pub heard: Mono,
+    /// Which task began or ended.
+    pub task: Option<TaskId>,
+}
+
+impl Report {
+    /// The monitor's date against the true one.
+    pub fn error_ms(&self, truth: u64) -> f64 {
+        millis_after(self.at.0, truth)
+    }
+
+    /// From the true instant until a follower of the event stream was told.
+    pub fn told_after_ms(&self, truth: u64) -> f64 {
+        millis_after(self.heard.0, truth)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,10 +97,10 @@ impl Drop for Listener {
 }
 
 fn report(change: Change, heard: Mono) -> Option<Report> {
-    let (tenant, what, at) = match change {
-        Change::MomentSeen { tenant, moment, at, .. } => (tenant, What::Moment(moment), at),
-        Change::TaskStarted { tenant, at, .. } => (tenant, What::TaskStarted, at),
-        Change::TaskEnded { tenant, at, .. } => (tenant, What::TaskEnded, at),
+    let (tenant, what, at, task) = match change {
+        Change::MomentSeen { tenant, moment, at, .. } => (tenant, What::Moment(moment), at, None),
+        Change::TaskStarted { task, tenant, at, .. } => (tenant, What::TaskStarted, at, Some(task)),
+        Change::TaskEnded { task, tenant, at, .. } => (tenant, What::TaskEnded, at, Some(task)),
         Change::TenantHeld { .. }
         | Change::TenantReleased { .. }
         | Change::TenantWouldBeHeld { .. }
@@ -97,7 +111,7 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::GpuBack { .. }
         | Change::SourceChanged { .. } => return None,
     };
-    Some(Report { tenant, what, at, heard })
+    Some(Report { tenant, what, at, heard, task })
 }
 
 /// For each true instant the report that speaks of it, if any: in order of time, each report used once, and the nearest
@@ -130,6 +144,12 @@ pub fn instants(stays: &[Stay], moment: Moment) -> Vec<u64> {
     stays.iter().filter_map(|stay| stay.moments.get(&moment).copied()).collect()
 }
 
+/// Signed: a date before the true instant is negative.
+#[expect(clippy::cast_precision_loss, reason = "differences of a few seconds")]
+pub fn millis_after(later: u64, earlier: u64) -> f64 {
+    (i128::from(later) - i128::from(earlier)) as f64 / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +160,7 @@ mod tests {
 
     fn at(tenant_uid: u32, seconds: u64) -> Report {
         let at = Mono(seconds * 1_000_000_000);
-        Report { tenant: tenant(tenant_uid), what: What::TaskStarted, at, heard: at }
+        Report { tenant: tenant(tenant_uid), what: What::TaskStarted, at, heard: at, task: None }
     }
 
     #[test]

@@ -21,6 +21,7 @@ impl Cue {
             name: self.name.to_owned(),
             owner: Some(self.owner.to_owned()),
             args: self.args.iter().map(|arg| (*arg).to_owned()).collect(),
+            ..Launch::default()
         }
     }
 }

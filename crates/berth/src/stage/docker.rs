@@ -153,6 +153,7 @@ impl DockerGround {
             (PID_LABEL.to_owned(), self.id.process.pid.to_string()),
             (START_LABEL.to_owned(), self.id.process.start_ticks.to_string()),
         ]);
+        labels.extend(start.labels.iter().cloned());
         if let Some(owner) = start.owner {
             labels.insert("berth.owner".into(), owner.into());
         }

@@ -52,10 +52,12 @@ pub enum GroundChoice {
 }
 
 /// A tenant to be started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Launch {
     pub name: String,
     pub owner: Option<String>,
+    /// Of a container; tenants of other grounds have none.
+    pub labels: Vec<(String, String)>,
     /// Arguments of `berth`, which must take `--output FILE` for the tenant's lines.
     pub args: Vec<String>,
 }
@@ -109,6 +111,7 @@ trait Ground: std::fmt::Debug + Send {
 struct Start<'a> {
     name: &'a str,
     owner: Option<&'a str>,
+    labels: &'a [(String, String)],
     program: PathBuf,
     args: Vec<String>,
     /// The simulator's directory, which the tenant must see at the same path.
@@ -211,6 +214,7 @@ impl Stage {
         let start = Start {
             name: &launch.name,
             owner: launch.owner.as_deref(),
+            labels: &launch.labels,
             program: std::env::current_exe().context("finding this program")?,
             args,
             sim: self.gpu.as_ref().map(SimGpu::dir),

@@ -46,7 +46,7 @@ impl Bench<'_> {
         self.interrupt.check()?;
         self.launched += 1;
         let args = ["load"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
-        let launch = Launch { name: format!("t{}", self.launched), owner: None, args };
+        let launch = Launch { name: format!("t{}", self.launched), args, ..Launch::default() };
         let tenant = self.stage.launch(&launch)?;
         let lines = Lines::new(&tenant.lines, self.interrupt);
         self.until_ready(&tenant, &lines)?;

@@ -218,7 +218,8 @@ impl Bench<'_> {
         let args = ["bench", "sprinter", "--size", &cell.size.to_string(), "--runs", &runs.to_string()];
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let args = [args, vec!["--host-time".to_owned(), cell.host_time.to_string()]].concat();
-        let launch = |number| Launch { name: format!("n{}-t{number}", cell.size), owner: None, args: args.clone() };
+        let name = |number| format!("n{}-t{number}", cell.size);
+        let launch = |number| Launch { name: name(number), args: args.clone(), ..Launch::default() };
         (0..cell.tenants).map(|number| self.stage.launch(&launch(number))).collect()
     }
 
