@@ -41,6 +41,20 @@ pub(crate) fn log_change(change: &Change) {
         Change::HoldFailed { tenant, name, message, .. } => {
             warn!(change = kind, %tenant, name, message, "a hold or a release failed");
         }
+        Change::UnitJudged { tenant, name, unit, deadline, verdict, float_nanos, why, .. } => {
+            let (unit, verdict) = (unit.as_str(), verdict.as_str());
+            debug!(change = kind, %tenant, name, unit, %deadline, verdict, float_nanos, why, "a unit of work is over");
+        }
+        Change::DeadlineEndangered { tenant, name, unit, deadline, reason, .. } => {
+            warn!(change = kind, %tenant, name, unit = unit.as_str(), %deadline, reason, "a deadline will probably be missed");
+        }
+        Change::DeadlineOutOfBounds { tenant, name, asked, counts, bound, .. } => {
+            warn!(change = kind, %tenant, name, %asked, %counts, bound, "a deadline is outside the bounds");
+        }
+        Change::DeadlineChanged { tenant, name, deadline, by_uid, .. } => {
+            let deadline = deadline.map_or_else(|| "none".to_owned(), |deadline| deadline.to_string());
+            info!(change = kind, %tenant, name, deadline, by_uid, "a deadline has changed");
+        }
         Change::GpuLost { gpu, reason } => warn!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
         Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
         Change::SourceChanged { source, status } => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::{Deadline, Unit, Verdict};
 use crate::hold::{Means, Signal, Step};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -344,6 +345,46 @@ pub enum Change {
         message: String,
         at: Mono,
     },
+    /// A unit of work that had a deadline is over.
+    UnitJudged {
+        tenant: TenantKey,
+        name: String,
+        unit: Unit,
+        deadline: Deadline,
+        verdict: Verdict,
+        /// What was left until it was due, below zero where it was late.
+        float_nanos: Option<i64>,
+        /// Why it was late, in words.
+        why: Option<String>,
+        at: Mono,
+    },
+    /// A unit of work will probably miss its deadline, or cannot meet it; `reason` says why. Told once per unit, before it does.
+    DeadlineEndangered {
+        tenant: TenantKey,
+        name: String,
+        unit: Unit,
+        deadline: Deadline,
+        due: Mono,
+        reason: String,
+        at: Mono,
+    },
+    /// A deadline is outside the bounds of the settings: another counts in its place.
+    DeadlineOutOfBounds {
+        tenant: TenantKey,
+        name: String,
+        asked: Deadline,
+        counts: Deadline,
+        bound: String,
+        at: Mono,
+    },
+    /// The deadline that counts for a tenant is another now; `None`: it has none.
+    DeadlineChanged {
+        tenant: TenantKey,
+        name: String,
+        deadline: Option<Deadline>,
+        by_uid: u32,
+        at: Mono,
+    },
     GpuLost {
         gpu: GpuIndex,
         reason: String,
@@ -424,6 +465,10 @@ impl Change {
             Change::TenantWouldBeReleased { .. } => "tenant_would_be_released",
             Change::HoldGone { .. } => "hold_gone",
             Change::HoldFailed { .. } => "hold_failed",
+            Change::UnitJudged { .. } => "unit_judged",
+            Change::DeadlineEndangered { .. } => "deadline_endangered",
+            Change::DeadlineOutOfBounds { .. } => "deadline_out_of_bounds",
+            Change::DeadlineChanged { .. } => "deadline_changed",
             Change::GpuLost { .. } => "gpu_lost",
             Change::GpuBack { .. } => "gpu_back",
             Change::SourceChanged { .. } => "source_changed",
@@ -461,6 +506,7 @@ mod tests {
         let (task, name, at, gpu) = (TaskId(1), String::from("a"), Mono(1), GpuIndex(0));
         let tenant = TenantKey::User { uid: 0 };
         let process = ProcKey { pid: 1, start_ticks: 1 };
+        let deadline: Deadline = "9".parse().unwrap();
         let changes = [
             Change::TaskStarted { task, tenant: tenant.clone(), name: name.clone(), at, evidence: Evidence::Look },
             Change::TaskEnded { task, tenant: tenant.clone(), name: name.clone(), at, nanos: 1 },
@@ -489,7 +535,35 @@ mod tests {
             },
             Change::TenantWouldBeReleased { tenant: tenant.clone(), name: name.clone(), reason: "its turn".into(), at },
             Change::HoldGone { tenant: tenant.clone(), name: name.clone(), reason: "it has ended".into(), at },
-            Change::HoldFailed { tenant, name, message: "no".into(), at },
+            Change::HoldFailed { tenant: tenant.clone(), name: name.clone(), message: "no".into(), at },
+            Change::UnitJudged {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                unit: Unit::Task,
+                deadline,
+                verdict: Verdict::Miss,
+                float_nanos: Some(-1),
+                why: None,
+                at,
+            },
+            Change::DeadlineEndangered {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                unit: Unit::Task,
+                deadline,
+                due: at,
+                reason: "it waits".into(),
+                at,
+            },
+            Change::DeadlineOutOfBounds {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                asked: deadline,
+                counts: deadline,
+                bound: "everybody 1s..".into(),
+                at,
+            },
+            Change::DeadlineChanged { tenant, name, deadline: Some(deadline), by_uid: 0, at },
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },
             Change::SourceChanged { source: Source::Nvml, status: SourceStatus::Up },

@@ -3,15 +3,19 @@
 //! Plain data and what needs nothing else. A record says all about itself, so that each can be read without the others. A
 //! later version may add fields, which older ones pass over; kinds it adds are passed over whole.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{is_called, may_be_called};
+use crate::deadline::{Deadline, Judged, Tally, Unit, Verdict};
 use crate::event::Evidence;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TaskId, TenantKey};
 use crate::quantity::Bytes;
 use crate::snapshot::{EndedTask, TaskEnd};
+use crate::time::Anchor;
 
 /// Records told at once, unless fewer or more are asked for.
 pub const USUAL_LIMIT: usize = 50;
@@ -35,6 +39,8 @@ pub struct Record {
 pub enum Happening {
     /// A task ended, or was lost sight of.
     Task(TaskStory),
+    /// A unit of work that had a deadline is over, or was lost sight of.
+    Judged(Judgement),
     /// It is kept off the GPUs; `by_uid` is the user who decided, none for a policy.
     Held { means: Means, by_uid: Option<u32>, reason: String },
     /// Nothing keeps it off any more.
@@ -59,6 +65,49 @@ pub struct TaskStory {
     pub peak_memory_bytes: Option<Bytes>,
     /// `None`: it went on when the daemon stopped.
     pub end: Option<TaskEnd>,
+}
+
+/// What became of a unit of work, in hindsight. Durations are of the monotonic clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// The task it was, or was part of.
+    pub task_id: TaskId,
+    #[serde(flatten)]
+    pub workload: Workload,
+    pub unit: Unit,
+    pub deadline: Deadline,
+    pub started_at: Timestamp,
+    pub due_at: Timestamp,
+    /// `None`: nobody saw its end.
+    pub seconds: Option<f64>,
+    /// What was left until it was due, below zero where it was late; `None` where that is not known.
+    pub float_seconds: Option<f64>,
+    /// `None` where that is not known.
+    pub deadline_hit: Option<bool>,
+    /// GPU time, as if it had been alone; `None` where it was not seen.
+    pub active_seconds: Option<f64>,
+    pub held_seconds: f64,
+    /// Time lost by computing beside others.
+    pub contended_seconds: f64,
+    /// Why it was late, as far as berth knows.
+    pub why: Option<Why>,
+    /// Units since the record before this one that were not written down each: they came too fast.
+    #[serde(default)]
+    pub unwritten: Tally,
+}
+
+/// Why a deadline was missed: the first of these without which it would have been met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "snake_case")]
+pub enum Why {
+    /// It computed for longer than that, by itself.
+    TooShort,
+    /// It was held; for whom it waited longest, as people call it, where it waited for somebody.
+    Held { behind: Option<String> },
+    /// It computed beside others, and may have been held as well.
+    Contended,
+    /// It spent the time elsewhere than on the GPU.
+    OffGpu,
 }
 
 /// Where the time of a task went, as far as it is known.
@@ -129,8 +178,12 @@ impl Query {
 
 impl Record {
     fn is_of(&self, whom: &str) -> bool {
-        let is_image = matches!(&self.what, Happening::Task(story) if story.workload.image.as_deref() == Some(whom));
-        is_image || is_called(&self.tenant, &self.name, whom) || may_be_called(&self.tenant, whom)
+        let image = match &self.what {
+            Happening::Task(story) => story.workload.image.as_deref(),
+            Happening::Judged(judgement) => judgement.workload.image.as_deref(),
+            Happening::Held { .. } | Happening::Released { .. } | Happening::HoldFailed { .. } => None,
+        };
+        image == Some(whom) || is_called(&self.tenant, &self.name, whom) || may_be_called(&self.tenant, whom)
     }
 
     pub fn of_ended(task: &EndedTask, spent: Spent) -> Self {
@@ -150,6 +203,51 @@ impl Record {
                 peak_memory_bytes: task.peak_memory_bytes,
                 end: Some(task.end),
             }),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::TooShort => f.write_str("it computes for longer than that by itself"),
+            Why::Held { behind: Some(behind) } => write!(f, "it waited for its turn, mostly for `{behind}`"),
+            Why::Held { behind: None } => f.write_str("it was held"),
+            Why::Contended => f.write_str("others computed beside it"),
+            Why::OffGpu => f.write_str("it spent the time elsewhere than on the GPU"),
+        }
+    }
+}
+
+impl Judgement {
+    pub fn of(judged: &Judged, workload: Workload, now: &Anchor) -> Self {
+        Self {
+            task_id: judged.task,
+            workload,
+            unit: judged.unit,
+            deadline: judged.deadline,
+            started_at: now.wall_at(judged.started),
+            due_at: now.wall_at(judged.due),
+            seconds: judged.ended.map(|ended| ended.since(judged.started).as_secs_f64()),
+            float_seconds: judged.float_seconds,
+            deadline_hit: match Verdict::of(judged.float_seconds) {
+                Verdict::Hit => Some(true),
+                Verdict::Miss => Some(false),
+                Verdict::Unknown => None,
+            },
+            active_seconds: judged.active_seconds,
+            held_seconds: judged.held_seconds,
+            contended_seconds: judged.contended_seconds,
+            why: judged.why.clone(),
+            unwritten: Tally::default(),
+        }
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        match self.deadline_hit {
+            Some(true) => Verdict::Hit,
+            Some(false) => Verdict::Miss,
+            None => Verdict::Unknown,
         }
     }
 }
@@ -214,7 +312,7 @@ mod tests {
         for what in [task("pytorch:2"), released(), Happening::HoldFailed { message: "no".into() }] {
             let record = record(container(), "trainer", what);
             let mut json = serde_json::to_value(&record).unwrap();
-            json["deadline_hit"] = true.into();
+            json["of_a_later_version"] = true.into();
             assert_eq!(serde_json::from_value::<Record>(json).unwrap(), record);
         }
     }

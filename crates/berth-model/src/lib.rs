@@ -7,6 +7,7 @@
 pub mod bursts;
 pub mod cgroup;
 pub mod control;
+pub mod deadline;
 pub mod event;
 pub mod fields;
 pub mod history;
@@ -25,6 +26,7 @@ pub use event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, HealthChecks,
     Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
+pub use deadline::Deadline;
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;
 pub use quantity::{Bytes, Percent};

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::{Bound, UnitRule};
 use crate::hold::Means;
 use crate::time::Span;
 pub use pattern::Pattern;
@@ -29,6 +30,7 @@ pub struct Settings {
     pub hold: Hold,
     pub fifo: FifoSettings,
     pub paper: PaperSettings,
+    pub deadline: Deadlines,
     pub history: History,
     pub table: Table,
     pub api: Api,
@@ -141,6 +143,25 @@ pub struct Hold {
     pub lock_within: Span,
     /// The CUDA driver library by which processes are locked and parked.
     pub driver: PathBuf,
+}
+
+/// Deadlines of containers: which count, and for what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deadlines {
+    /// Where `docker` is the stock client, `-dl 9` makes a label whose name is `9`: `true` takes such a label for a deadline.
+    pub stock_labels: bool,
+    /// What a deadline is for, unless a label `berth.unit` says it: `task` is a whole stay on the GPUs, `burst` each stretch of computing, and `auto`
+    /// the task, or each burst of one that computes again after having been idle, as a server does.
+    #[serde(deserialize_with = "choice")]
+    pub unit: UnitRule,
+    /// A burst is over when nothing of it has computed for this long; it has ended when the last of it was done.
+    pub burst_gap: Span,
+    /// Who computes again after having been idle for this long serves requests (`unit = "auto"`).
+    pub serves_after: Span,
+    /// How short and how long deadlines may be, such as `owner eve* 30s..10m`, `label tier=batch 1m..` or `everybody 1s..`. The first that
+    /// applies counts; a deadline outside counts as the nearest inside, and that is shown.
+    pub bounds: Vec<Bound>,
 }
 
 /// What is remembered on disk: tasks, holds and their reasons, for `berth history` and for the next daemon.
@@ -271,6 +292,18 @@ impl Default for Hold {
             pause_after: Span::from_millis(10_000),
             lock_within: Span::from_millis(5_000),
             driver: "libcuda.so.1".into(),
+        }
+    }
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            stock_labels: true,
+            unit: UnitRule::Auto,
+            burst_gap: Span::from_millis(200),
+            serves_after: Span::from_millis(2_000),
+            bounds: Vec::new(),
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::{Deadline, Origin, Risk, Spread, Tally, Unit};
 use crate::event::{Evidence, ProcessKind, Source, SourceStatus};
+use crate::history::Judgement;
 use crate::hold::Means;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -26,6 +28,34 @@ pub struct Snapshot {
     pub probes: Option<ProbeCounters>,
     /// What is done about contention; `None` where berth only watches.
     pub management: Option<Management>,
+    pub deadlines: DeadlineTotals,
+}
+
+/// Units that had a deadline, since the daemon started.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeadlineTotals {
+    /// By owner and unit; a bounded number of owners, the rest together without a name.
+    pub tallies: Vec<OwnerTally>,
+    /// Units that were said to be late before they were.
+    pub warnings: u64,
+    pub float_seconds: Histogram,
+    pub run_seconds: Histogram,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerTally {
+    pub owner: Option<String>,
+    pub unit: Unit,
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// How often a figure was how large.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Upper ends and how many were at most that, but above the one before; the last has no end.
+    pub buckets: Vec<(Option<f64>, u64)>,
+    pub sum: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,6 +122,44 @@ pub struct TaskRow {
     pub hold: Option<HoldRow>,
     /// Time it was kept off in this task, up to now; `None` where berth only watches.
     pub held_seconds: Option<f64>,
+    /// How long it may take, and how it does; `None` without a deadline.
+    pub deadline: Option<DeadlineRow>,
+}
+
+/// A tenant's deadline, and how it does by it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeadlineRow {
+    /// The one that counts.
+    pub deadline: Deadline,
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// What was asked for, if the settings do not allow it, and the rule that does not.
+    pub asked: Option<Deadline>,
+    pub bound: Option<String>,
+    /// What it is for.
+    pub unit: Unit,
+    /// Its unit under way; `None` between bursts.
+    pub work: Option<WorkRow>,
+    /// How long units like this computed before; `None` if none is known.
+    pub takes: Option<Spread>,
+    /// Of this tenant, as far back as the history is read.
+    pub tally: Tally,
+    /// What was left, or missing, in its last unit that was seen to end.
+    pub last_float_seconds: Option<f64>,
+}
+
+/// A unit of work under way that has a deadline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkRow {
+    pub started_at: Timestamp,
+    pub due_at: Timestamp,
+    /// Until it is due; below zero it is late.
+    pub float_seconds: f64,
+    /// What is expected to be left at its end, where enough is known to say.
+    pub expected_float_seconds: Option<f64>,
+    /// GPU time so far, as if alone.
+    pub active_seconds: f64,
+    pub risk: Risk,
 }
 
 /// How a tenant is kept off the GPU, or about to be.
@@ -214,6 +282,8 @@ pub struct EndedTask {
     pub ended_at: Timestamp,
     pub seconds: f64,
     pub end: TaskEnd,
+    /// By its deadline, if it had one and was judged as a whole.
+    pub judgement: Option<Judgement>,
 }
 
 /// What a task's end was.

@@ -25,5 +25,6 @@ pub fn row(tenant: TenantKey, name: &str) -> TaskRow {
         task_start_evidence: None,
         hold: None,
         held_seconds: None,
+        deadline: None,
     }
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use berth_model::settings::policy as settings;
 pub use reason::Reason;
 pub use settings::{FifoSettings, PaperSettings};
-pub use view::{Activity, Gpu, Past, Stand, Tenant, View};
+pub use view::{Activity, Gpu, Past, Stand, Tenant, View, Work};
 
 /// Decides who runs on the GPUs of one host.
 pub trait Policy: std::fmt::Debug + Send {

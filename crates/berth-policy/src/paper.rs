@@ -283,6 +283,7 @@ mod tests {
             stand,
             means: BTreeSet::from([Means::Freeze]),
             past: None,
+            work: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! What a policy is told about a host.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use berth_model::deadline::Spread;
 use berth_model::hold::Means;
 use berth_model::{Bytes, GpuIndex, Mono, Percent, TenantKey};
 
@@ -46,6 +48,19 @@ pub struct Tenant {
     /// The means that can be used on it here and now. Empty: it is exempt, and never held.
     pub means: BTreeSet<Means>,
     pub past: Option<Past>,
+    /// Its work under way that has a deadline; `None` without one, and between bursts.
+    pub work: Option<Work>,
+}
+
+/// A unit of work under way that has a deadline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    pub started: Mono,
+    pub due: Mono,
+    /// GPU time it had so far, as if alone.
+    pub done: Duration,
+    /// GPU time that units like it took; `None` if none is known.
+    pub takes: Option<Spread>,
 }
 
 /// What a tenant does on its GPUs, by the best evidence there is.

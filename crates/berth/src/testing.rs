@@ -6,7 +6,7 @@ use berth_model::control::Explanation;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView, TaskEnd,
+    Counters, DeadlineTotals, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView, TaskEnd,
 };
 use berth_model::{
     Bytes, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Percent, ProcessKind, Runtime, Snapshot, Source,
@@ -44,6 +44,7 @@ pub fn row(name: &str) -> TaskRow {
         task_start_evidence: Some(Evidence::Probe),
         hold: None,
         held_seconds: None,
+        deadline: None,
     }
 }
 
@@ -78,6 +79,7 @@ pub fn empty() -> Snapshot {
         counters: Counters::default(),
         probes: None,
         management: None,
+        deadlines: DeadlineTotals::default(),
     }
 }
 
@@ -217,6 +219,7 @@ pub fn ended() -> Vec<EndedTask> {
         ended_at: at(-30),
         seconds: 60.0,
         end: TaskEnd::Left,
+        judgement: None,
     }]
 }
 

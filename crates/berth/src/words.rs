@@ -1,5 +1,6 @@
 //! Values of the model in words, for lines and screens.
 
+pub mod deadline;
 pub mod hold;
 
 use berth_model::fields::elapsed;
@@ -68,6 +69,20 @@ pub fn change(change: &Change) -> String {
         Change::TenantWouldBeReleased { name, reason, .. } => format!("{name}: would be released (dry run): {reason}"),
         Change::HoldGone { name, reason, .. } => format!("{name}: its hold is gone: {reason}, nothing was touched"),
         Change::HoldFailed { name, message, .. } => format!("{name}: could not be held or released: {message}"),
+        Change::UnitJudged { name, unit, deadline, verdict, float_nanos, why, .. } => {
+            format!("{name}: {} {}", unit.as_str(), deadline::judged(*deadline, *verdict, *float_nanos, why.as_deref()))
+        }
+        Change::DeadlineEndangered { name, deadline, reason, .. } => {
+            format!("{name}: will probably miss its deadline of {deadline}: {reason}")
+        }
+        Change::DeadlineOutOfBounds { name, asked, counts, bound, .. } => {
+            format!("{name}: a deadline of {asked} is not allowed, {counts} counts (`{bound}`)")
+        }
+        Change::DeadlineChanged { name, deadline, by_uid, .. } => {
+            let what =
+                deadline.map_or_else(|| "has no deadline now".to_owned(), |it| format!("has a deadline of {it} now"));
+            format!("{name}: {what}{}", by(Some(*by_uid)))
+        }
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
         Change::SourceChanged { source: which, status } => match status {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow, SourceView, StandsAt,
-    TaskEnd,
+    Counters, DeadlineTotals, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow,
+    SourceView, StandsAt, TaskEnd,
 };
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
@@ -56,6 +56,7 @@ fn row() -> TaskRow {
         task_start_evidence: Some(Evidence::Probe),
         hold: None,
         held_seconds: None,
+        deadline: None,
     }
 }
 
@@ -124,6 +125,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         ended_at: at(-50),
         seconds: 10.0,
         end: TaskEnd::Exited,
+        judgement: None,
     };
     Arc::new(Snapshot {
         taken_at: at(12),
@@ -138,6 +140,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         ],
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
+        deadlines: DeadlineTotals::default(),
         management: Some(Management {
             policy: PolicyName::Fifo,
             dry_run: false,

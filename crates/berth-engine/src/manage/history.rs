@@ -34,7 +34,7 @@ impl History {
         match &record.what {
             Happening::Held { means, .. } => self.counters.add(*means),
             Happening::HoldFailed { .. } => self.counters.failed += 1,
-            Happening::Released { .. } | Happening::Task(_) => {}
+            Happening::Released { .. } | Happening::Task(_) | Happening::Judged(_) => {}
         }
         self.recall(record);
     }
@@ -50,7 +50,7 @@ impl History {
             Happening::Released { by_uid, reason } => {
                 self.end(&record.tenant, &PastRelease { at: *at, by_uid, reason });
             }
-            Happening::Task(_) => {}
+            Happening::Task(_) | Happening::Judged(_) => {}
         }
     }
 

@@ -164,6 +164,7 @@ mod tests {
             stand,
             means: BTreeSet::from([Means::Gate]),
             past: None,
+            work: None,
         };
         View { gpus: vec![], tenants: vec![tenant] }
     }

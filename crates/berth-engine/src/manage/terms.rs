@@ -220,6 +220,7 @@ mod tests {
             stand: Stand::Free,
             means: both(),
             past: None,
+            work: None,
         }
     }
 

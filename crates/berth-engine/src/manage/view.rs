@@ -53,6 +53,7 @@ pub(super) fn view(
             stand: keeper.view(key, now).map_or(Stand::Free, |hold| stand(&hold)),
             means: terms.means,
             past: before.as_ref().and_then(past),
+            work: None,
         })
     });
     let mut tenants: Vec<Tenant> = tenants.collect();

@@ -57,5 +57,6 @@ fn view(ended: &Ended, now: &Anchor) -> EndedTask {
         ended_at: now.wall_at(ended.at),
         seconds: ended.at.since(ended.task.started).as_secs_f64(),
         end: ended.end,
+        judgement: None,
     }
 }

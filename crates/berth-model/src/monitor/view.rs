@@ -7,7 +7,7 @@ use super::{Gpu, Monitor, Naming};
 use crate::event::ContainerFacts;
 use crate::id::{GpuIndex, TenantKey};
 use crate::quantity::{Bytes, Percent};
-use crate::snapshot::{GpuView, Snapshot, SourceView, TaskRow, TaskState};
+use crate::snapshot::{DeadlineTotals, GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
 
 impl Monitor {
@@ -27,6 +27,7 @@ impl Monitor {
             counters: self.counters,
             probes: None,
             management: None,
+            deadlines: DeadlineTotals::default(),
         }
     }
 
@@ -141,6 +142,7 @@ impl Monitor {
             task_start_evidence: task.map(|task| task.evidence),
             hold: None,
             held_seconds: None,
+            deadline: None,
         }
     }
 

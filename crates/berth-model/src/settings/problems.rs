@@ -56,6 +56,7 @@ impl Settings {
     pub fn problems(&self) -> Vec<InvalidSettings> {
         let mut problems = self.wrong_intervals();
         problems.extend(self.wrong_holds());
+        problems.extend(self.wrong_deadlines());
         problems.extend(self.wrong_rows());
         problems.extend(self.wrong_history());
         if self.api.mode().is_none() {
@@ -95,6 +96,12 @@ impl Settings {
             InvalidSettings::TooSmall { key: "fifo.contexts_at_once", value, least }
         });
         nothing.into_iter().chain(too_short(&each)).chain(none).chain(ordered).collect()
+    }
+
+    fn wrong_deadlines(&self) -> Vec<InvalidSettings> {
+        let each =
+            [("deadline.burst_gap", self.deadline.burst_gap), ("deadline.serves_after", self.deadline.serves_after)];
+        too_short(&each).chain(out_of_order(&each)).collect()
     }
 
     fn wrong_rows(&self) -> Option<InvalidSettings> {

@@ -215,6 +215,7 @@ mod tests {
             stand: Stand::Free,
             means: BTreeSet::new(),
             past: None,
+            work: None,
         }
     }
 

@@ -112,6 +112,7 @@ mod tests {
             stand: Stand::Free,
             means: BTreeSet::new(),
             past: None,
+            work: None,
         };
         let gpu = Gpu { index: GpuIndex(0), memory_total: None, memory_used: None, core: share, core_at: Some(now) };
         let view = View { gpus: vec![gpu], tenants: vec![tenant] };

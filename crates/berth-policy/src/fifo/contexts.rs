@@ -126,6 +126,7 @@ mod tests {
             stand: Stand::Free,
             means: BTreeSet::from([Means::Gate]),
             past: None,
+            work: None,
         }
     }
 

@@ -671,6 +671,7 @@ impl Being {
             stand: self.stand,
             means: self.job.means.clone(),
             past: self.job.past,
+            work: None,
         }
     }
 }

@@ -107,6 +107,10 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::TenantWouldBeReleased { .. }
         | Change::HoldGone { .. }
         | Change::HoldFailed { .. }
+        | Change::UnitJudged { .. }
+        | Change::DeadlineEndangered { .. }
+        | Change::DeadlineOutOfBounds { .. }
+        | Change::DeadlineChanged { .. }
         | Change::GpuLost { .. }
         | Change::GpuBack { .. }
         | Change::SourceChanged { .. } => return None,

@@ -127,6 +127,7 @@ fn words(what: &Happening) -> (String, String) {
     let by = |uid: Option<u32>| uid.map(|uid| format!(" by {}", words::hold::user(uid))).unwrap_or_default();
     match what {
         Happening::Task(story) => (format!("{} after {}", end(story.end), elapsed(story.seconds)), details(story)),
+        Happening::Judged(judgement) => words::deadline::story(judgement),
         Happening::Held { means, by_uid, reason } => {
             (format!("held ({}){}", means.as_str(), by(*by_uid)), reason.clone())
         }

@@ -104,7 +104,7 @@ pub(super) fn holds(records: &[Record]) -> Vec<PastHold> {
                 }
                 continue;
             }
-            Happening::Task(_) => continue,
+            Happening::Task(_) | Happening::Judged(_) => continue,
         };
         holds.push(PastHold { at: *at, what });
     }

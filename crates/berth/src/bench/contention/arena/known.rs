@@ -27,6 +27,7 @@ impl Arena {
                 stand: tenant.stand(),
                 means: tenant.means.clone(),
                 past: tenant.past,
+                work: None,
             }
         });
         let gpus = self.looks.seen.iter().zip(0..).map(|(gpu, index)| Gpu {

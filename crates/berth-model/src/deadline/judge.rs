@@ -1,0 +1,403 @@
+//! Units of work, from their start to their verdict.
+//!
+//! Pure: what each tenant does, turn by turn, in; what became of each unit out. Everybody's units are followed, so that a deadline that
+//! is set in the middle of one counts from that one's start. All instants are monotonic: a clock that jumps changes nothing.
+//!
+//! A unit is a task, as paper 3 has it: start when the tenant comes to the GPUs, end when it has left. Of one that serves requests it is
+//! a burst: from a launch after a pause until the last work before the next pause is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Deadline, Terms, Unit, UnitRule, Verdict};
+use crate::event::Evidence;
+use crate::history::Why;
+use crate::id::{ProcKey, TaskId, TenantKey};
+use crate::settings::Deadlines;
+use crate::time::Mono;
+
+/// Of a unit's time that must be known for it to be said how long it computed.
+const LEAST_KNOWN: f64 = 0.8;
+/// Names kept of those one unit waited for.
+const MOST_BEHIND: usize = 16;
+
+/// What a tenant does, as far as it matters for its units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pulse {
+    /// Something of it runs on a GPU, as one of `crowd` there.
+    Computes { since: Mono, crowd: u32 },
+    /// It wants to compute, or would, and is kept from it; `behind` is for whom, as people call it.
+    Waits { since: Mono, behind: Option<String> },
+    /// It has computed, and nothing of it has run since then.
+    Quiet { since: Mono },
+    /// It has not computed yet: makes its context, copies.
+    Loads,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// A tenant in a task, at one turn.
+#[derive(Debug, Clone)]
+pub struct Sitting<'a> {
+    pub tenant: &'a TenantKey,
+    pub task: TaskId,
+    pub task_started: Mono,
+    pub evidence: Evidence,
+    pub processes: BTreeSet<ProcKey>,
+    pub terms: Option<&'a Terms>,
+    pub pulse: Pulse,
+}
+
+/// A unit under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    pub unit: Unit,
+    pub started: Mono,
+    /// How the start is known.
+    pub evidence: Evidence,
+    /// When it first wanted to compute.
+    pub first_busy: Option<Mono>,
+    /// Since when it has not computed, if it has before.
+    quiet_since: Option<Mono>,
+    /// GPU time, as if alone: of *k* that compute each has a *k*-th.
+    active: Duration,
+    /// Time lost by computing beside others.
+    contended: Duration,
+    held: Duration,
+    unknown: Duration,
+    behind: BTreeMap<String, Duration>,
+}
+
+/// A unit under way as policies and people see it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    pub unit: Unit,
+    pub started: Mono,
+    pub due: Mono,
+    /// GPU time so far, as if alone.
+    pub active: Duration,
+    /// It waits for its next launch to come: nothing of it is under way.
+    pub is_quiet: bool,
+}
+
+/// A unit that is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    pub tenant: TenantKey,
+    pub task: TaskId,
+    pub unit: Unit,
+    pub deadline: Deadline,
+    pub started: Mono,
+    pub due: Mono,
+    /// `None`: nobody saw it.
+    pub ended: Option<Mono>,
+    /// What was left until it was due; `None` where start or end is not known well enough to say.
+    pub float_seconds: Option<f64>,
+    /// GPU time, as if alone; `None` where it was not seen.
+    pub active_seconds: Option<f64>,
+    pub held_seconds: f64,
+    pub contended_seconds: f64,
+    /// Why it was missed, as far as berth knows.
+    pub why: Option<Why>,
+}
+
+#[derive(Debug)]
+struct Account {
+    task: TaskId,
+    terms: Option<Terms>,
+    processes: BTreeSet<ProcKey>,
+    pulse: Pulse,
+    at: Mono,
+    /// It has been idle and computed again in this task.
+    serves: bool,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+pub struct Judge {
+    settings: Deadlines,
+    accounts: BTreeMap<TenantKey, Account>,
+    /// Units of an earlier daemon that may go on.
+    left: Vec<(TenantKey, BTreeSet<ProcKey>, Open)>,
+}
+
+// === impl Judge ===
+
+impl Judge {
+    pub fn new(settings: Deadlines) -> Self {
+        Self { settings, accounts: BTreeMap::new(), left: Vec::new() }
+    }
+
+    /// A unit that was under way when an earlier daemon was last heard of, in this boot, by these processes.
+    pub fn recall(&mut self, tenant: TenantKey, processes: BTreeSet<ProcKey>, open: Open) {
+        self.left.push((tenant, processes, open));
+    }
+
+    /// Of those that were recalled, the ones nobody has come back for: their end was not seen.
+    pub fn lost(&mut self) -> Vec<(TenantKey, Open)> {
+        std::mem::take(&mut self.left).into_iter().map(|(tenant, _, open)| (tenant, open)).collect()
+    }
+
+    /// Takes in what a tenant does; a unit that is over by that is told.
+    pub fn sit(&mut self, sitting: Sitting<'_>, now: Mono) -> Option<Judged> {
+        let Sitting { tenant, task, task_started, evidence, processes, terms, pulse } = sitting;
+        let resumed = self.resumed(tenant, &processes);
+        let account = self.accounts.entry(tenant.clone()).or_insert_with(|| Account::new(task, now));
+        if account.task != task {
+            *account = Account::new(task, now);
+        }
+        account.charge(now);
+        account.processes = processes;
+        account.terms = terms.cloned();
+        account.serves |= resumed.as_ref().is_some_and(|open| open.unit == Unit::Burst);
+        account.open = resumed.or(account.open.take());
+        let closed = if account.is_by_burst() {
+            account.burst(&pulse, self.settings.burst_gap.get(), now)
+        } else {
+            account.task(&pulse, || Open::new(Unit::Task, task_started, evidence), &self.settings)
+        };
+        account.pulse = pulse;
+        let (open, ended) = closed?;
+        account.judged(tenant, open, Some(ended))
+    }
+
+    /// Its task has ended.
+    pub fn task_ended(&mut self, tenant: &TenantKey, at: Mono) -> Option<Judged> {
+        let mut account = self.accounts.remove(tenant)?;
+        account.charge(at);
+        let open = account.open.take()?;
+        let ended = match open.unit {
+            Unit::Task => at,
+            Unit::Burst => open.quiet_since.unwrap_or(at),
+        };
+        account.judged(tenant, open, Some(ended))
+    }
+
+    /// Everybody's unit under way, for the next daemon.
+    pub fn open(&self) -> impl Iterator<Item = (&TenantKey, &BTreeSet<ProcKey>, &Open)> {
+        self.accounts.iter().filter_map(|(tenant, account)| Some((tenant, &account.processes, account.open.as_ref()?)))
+    }
+
+    /// A tenant's unit under way; `None` without a deadline, and between bursts.
+    pub fn work(&self, tenant: &TenantKey) -> Option<Work> {
+        let account = self.accounts.get(tenant)?;
+        let (open, terms) = (account.open.as_ref()?, account.terms.as_ref()?);
+        Some(Work {
+            unit: open.unit,
+            started: open.started,
+            due: open.started + terms.deadline.get(),
+            active: open.active,
+            is_quiet: open.quiet_since.is_some(),
+        })
+    }
+
+    /// What a tenant is judged by.
+    pub fn unit(&self, tenant: &TenantKey) -> Option<Unit> {
+        let account = self.accounts.get(tenant)?;
+        Some(if account.is_by_burst() { Unit::Burst } else { Unit::Task })
+    }
+
+    /// When a burst is known to be over though nothing happens.
+    pub fn again_at(&self) -> Option<Mono> {
+        let ends = self.accounts.values().filter_map(|account| {
+            let open = account.open.as_ref().filter(|open| open.unit == Unit::Burst)?;
+            Some(open.quiet_since? + self.settings.burst_gap.get())
+        });
+        ends.min()
+    }
+
+    /// The unit an earlier daemon saw begin, if it is of the same processes.
+    fn resumed(&mut self, tenant: &TenantKey, processes: &BTreeSet<ProcKey>) -> Option<Open> {
+        let is_same = |(whose, left, _): &(TenantKey, BTreeSet<ProcKey>, Open)| {
+            whose == tenant && left.intersection(processes).next().is_some()
+        };
+        let at = self.left.iter().position(is_same)?;
+        Some(self.left.swap_remove(at).2)
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    fn new(task: TaskId, at: Mono) -> Self {
+        let (terms, processes, pulse) = (None, BTreeSet::new(), Pulse::Unknown);
+        Self { task, terms, processes, pulse, at, serves: false, open: None }
+    }
+
+    fn is_by_burst(&self) -> bool {
+        match self.terms.as_ref().map(|terms| terms.unit) {
+            Some(UnitRule::Burst) => true,
+            Some(UnitRule::Auto) => self.serves,
+            Some(UnitRule::Task) | None => false,
+        }
+    }
+
+    /// What it did since the last turn counts for the unit under way.
+    fn charge(&mut self, now: Mono) {
+        let passed = now.since(self.at);
+        self.at = self.at.max(now);
+        let Some(open) = &mut self.open else { return };
+        match &self.pulse {
+            Pulse::Computes { crowd, .. } => {
+                let own = passed / (*crowd).max(1);
+                open.active += own;
+                open.contended += passed.saturating_sub(own);
+            }
+            Pulse::Waits { behind, .. } => {
+                open.held += passed;
+                if let Some(name) = behind
+                    && (open.behind.len() < MOST_BEHIND || open.behind.contains_key(name))
+                {
+                    *open.behind.entry(name.clone()).or_default() += passed;
+                }
+            }
+            Pulse::Quiet { .. } | Pulse::Loads => {}
+            Pulse::Unknown => open.unknown += passed,
+        }
+    }
+
+    /// The unit is the task. One that computes again after having been idle serves requests: what it did until then was one burst.
+    fn task(&mut self, pulse: &Pulse, begin: impl Fn() -> Open, settings: &Deadlines) -> Option<(Open, Mono)> {
+        if self.open.as_ref().is_none_or(|open| open.unit == Unit::Burst) {
+            self.open = Some(begin());
+        }
+        let open = self.open.as_mut()?;
+        let Some(since) = pulse.busy_since() else {
+            open.rest(pulse);
+            return None;
+        };
+        let idle = open.quiet_since.filter(|quiet| since.since(*quiet) >= settings.serves_after.get());
+        let is_auto = self.terms.as_ref().is_some_and(|terms| terms.unit == UnitRule::Auto);
+        if let Some(ended) = idle
+            && is_auto
+        {
+            self.serves = true;
+            let first = open.clone().as_burst()?;
+            self.open = Some(Open::burst(since));
+            return Some((first, ended));
+        }
+        open.stir(since);
+        None
+    }
+
+    /// The unit is a burst, which is over when nothing more has come for as long as `gap`.
+    fn burst(&mut self, pulse: &Pulse, gap: Duration, now: Mono) -> Option<(Open, Mono)> {
+        self.open = self.open.take().and_then(Open::as_burst);
+        let seen = pulse.busy_since().unwrap_or(now);
+        let over = self.open.as_ref().and_then(|open| open.quiet_since).filter(|quiet| seen.since(*quiet) >= gap);
+        let closed = over.and_then(|ended| Some((self.open.take()?, ended)));
+        match (pulse.busy_since(), &mut self.open) {
+            (Some(since), None) => self.open = Some(Open::burst(since)),
+            (Some(since), Some(open)) => open.stir(since),
+            (None, Some(open)) => open.rest(pulse),
+            (None, None) => {}
+        }
+        closed
+    }
+
+    fn judged(&self, tenant: &TenantKey, open: Open, ended: Option<Mono>) -> Option<Judged> {
+        let terms = self.terms.as_ref()?;
+        Some(open.judged(tenant, self.task, terms.deadline, ended))
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    pub fn new(unit: Unit, started: Mono, evidence: Evidence) -> Self {
+        Self {
+            unit,
+            started,
+            evidence,
+            first_busy: None,
+            quiet_since: None,
+            active: Duration::ZERO,
+            contended: Duration::ZERO,
+            held: Duration::ZERO,
+            unknown: Duration::ZERO,
+            behind: BTreeMap::new(),
+        }
+    }
+
+    fn burst(since: Mono) -> Self {
+        Self { first_busy: Some(since), ..Self::new(Unit::Burst, since, Evidence::Probe) }
+    }
+
+    /// It wants to compute since then.
+    fn stir(&mut self, since: Mono) {
+        self.first_busy.get_or_insert(since);
+        self.quiet_since = None;
+    }
+
+    fn rest(&mut self, pulse: &Pulse) {
+        if let (Pulse::Quiet { since }, Some(_)) = (pulse, self.first_busy) {
+            self.quiet_since.get_or_insert(*since);
+        }
+    }
+
+    /// From when it first wanted to compute; `None` if it never did.
+    fn as_burst(self) -> Option<Self> {
+        let started = if self.unit == Unit::Burst { self.started } else { self.first_busy? };
+        Some(Self { unit: Unit::Burst, started, ..self })
+    }
+
+    /// What becomes of it by this deadline.
+    pub fn judged(self, tenant: &TenantKey, task: TaskId, deadline: Deadline, ended: Option<Mono>) -> Judged {
+        let due = self.started + deadline.get();
+        let float = ended.map(|ended| due.since(ended).as_secs_f64() - ended.since(due).as_secs_f64());
+        // Of one that was there before anybody looked the start is too early: in time is in time, late may not be.
+        let float_seconds = float.filter(|float| self.evidence != Evidence::Process || *float >= 0.0);
+        let why =
+            (Verdict::of(float_seconds) == Verdict::Miss).then(|| self.why(deadline, float_seconds.unwrap_or(0.0)));
+        let took = ended.map_or(Duration::ZERO, |ended| ended.since(self.started));
+        let is_known = self.unknown.as_secs_f64() <= took.as_secs_f64() * (1.0 - LEAST_KNOWN);
+        Judged {
+            tenant: tenant.clone(),
+            task,
+            unit: self.unit,
+            deadline,
+            started: self.started,
+            due,
+            ended,
+            float_seconds,
+            active_seconds: (is_known && ended.is_some()).then_some(self.active.as_secs_f64()),
+            held_seconds: self.held.as_secs_f64(),
+            contended_seconds: self.contended.as_secs_f64(),
+            why: why.flatten(),
+        }
+    }
+
+    /// The first of these without which it would have been in time.
+    fn why(&self, deadline: Deadline, float_seconds: f64) -> Option<Why> {
+        let late = Duration::try_from_secs_f64(-float_seconds).ok()?;
+        let behind = self.behind.iter().max_by_key(|(_, time)| **time).map(|(name, _)| name.clone());
+        if self.active > deadline.get() {
+            Some(Why::TooShort)
+        } else if self.held >= late {
+            Some(Why::Held { behind })
+        } else if self.held + self.contended >= late {
+            Some(Why::Contended)
+        } else if self.unknown.is_zero() {
+            Some(Why::OffGpu)
+        } else {
+            None
+        }
+    }
+}
+
+// === impl Pulse ===
+
+impl Pulse {
+    fn busy_since(&self) -> Option<Mono> {
+        match self {
+            Pulse::Computes { since, .. } | Pulse::Waits { since, .. } => Some(*since),
+            Pulse::Quiet { .. } | Pulse::Loads | Pulse::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;
