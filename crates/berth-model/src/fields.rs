@@ -1,8 +1,11 @@
 //! The one list of what is shown about a tenant on a GPU: tables, the live view and `--help` read it.
 
-use crate::snapshot::{HoldRow, HoldStage, TaskRow, TaskState};
+mod deadline;
 
-/// A column: its name (as in JSON), its heading, what it means, and how it reads.
+use crate::snapshot::{HoldRow, HoldStage, TaskRow, TaskState};
+pub use deadline::{DEADLINE, FLOAT, FROM, HITS, UNIT, hits, signed};
+
+/// A column: its name (as in JSON, with dots where it is inside of something), its heading, what it means, and how it reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     pub name: &'static str,
@@ -91,25 +94,39 @@ pub const HOLD: Field = Field {
 
 /// Shown where there is room for it.
 pub const REASON: Field = Field {
-    name: "hold",
+    name: "hold.reason",
     heading: "BECAUSE",
     help: "why it is held or exempt, and for whom it waits",
     numeric: false,
     text: |row| row.hold.as_ref().map_or_else(unknown, |hold| hold.reason.clone()),
 };
 
-/// What to show of these rows, in order: [`FIELDS`], and what is done to somebody where somebody is.
+/// What to show of these rows, in order: [`FIELDS`], what is done to somebody where somebody is, and deadlines where there are any.
 pub fn shown_of<'a>(rows: impl IntoIterator<Item = &'a TaskRow>, wide: bool) -> Vec<Field> {
-    let is_held = rows.into_iter().any(|row| row.hold.is_some());
+    let (mut is_held, mut has_deadline) = (false, false);
+    for row in rows {
+        is_held |= row.hold.is_some();
+        has_deadline |= row.deadline.is_some();
+    }
     let mut fields = FIELDS.to_vec();
     if is_held {
-        let after_state = fields.iter().position(|field| field.name == "state").map_or(fields.len(), |at| at + 1);
-        fields.insert(after_state, HOLD);
+        insert_after(&mut fields, "state", &[HOLD]);
+    }
+    if has_deadline {
+        insert_after(&mut fields, "task_seconds", &[DEADLINE, FLOAT, HITS]);
+    }
+    if has_deadline && wide {
+        fields.extend([UNIT, FROM]);
     }
     if is_held && wide {
         fields.push(REASON);
     }
     fields
+}
+
+fn insert_after(fields: &mut Vec<Field>, name: &str, more: &[Field]) {
+    let at = fields.iter().position(|field| field.name == name).map_or(fields.len(), |at| at + 1);
+    fields.splice(at..at, more.iter().copied());
 }
 
 fn hold_text(hold: &HoldRow) -> String {
@@ -215,16 +232,32 @@ mod tests {
         assert_eq!(((HOLD.text)(&free), (REASON.text)(&held)), ("-".into(), "`b` computes".into()));
     }
 
+    #[test]
+    fn deadlines_are_shown_only_where_somebody_has_one() {
+        let due = TaskRow { deadline: Some(crate::testing::deadline(4.0)), ..row() };
+        let names = |rows: &[&TaskRow], wide| {
+            let fields = shown_of(rows.iter().copied(), wide);
+            let of_deadlines = fields.iter().filter(|field| field.name.starts_with("deadline"));
+            of_deadlines.map(|field| field.heading).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[&row()], true), [""; 0]);
+        assert_eq!(names(&[&row(), &due], false), ["DEADLINE", "FLOAT", "HITS"]);
+        assert_eq!(names(&[&row(), &due], true), ["DEADLINE", "FLOAT", "HITS", "UNIT", "DEADLINE FROM"]);
+    }
+
     fn row() -> TaskRow {
         crate::testing::row(crate::TenantKey::User { uid: 0 }, "root")
     }
 
+    /// The names are where the values are; of one who has a hold and a deadline everything is there.
     #[test]
     fn every_field_is_a_key_of_the_json_row() {
-        let row = row();
+        let (hold, deadline) = (Some(hold(HoldStage::Held)), Some(crate::testing::deadline(4.0)));
+        let row = TaskRow { hold, deadline, ..row() };
         let json = serde_json::to_value(&row).unwrap();
-        for field in FIELDS.into_iter().chain([HOLD, REASON]) {
-            assert!(json.get(field.name).is_some(), "{} is not in the JSON", field.name);
+        for field in shown_of([&row], true) {
+            let pointer = format!("/{}", field.name.replace('.', "/"));
+            assert!(json.pointer(&pointer).is_some(), "{} is not in the JSON", field.name);
             assert!(!(field.text)(&row).is_empty(), "{} is shown as nothing", field.name);
         }
     }

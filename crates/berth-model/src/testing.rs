@@ -1,5 +1,9 @@
 //! What the tests of several modules share.
 
+use jiff::Timestamp;
+
+use crate::deadline::{Origin, Risk, Tally, Unit};
+use crate::snapshot::{DeadlineRow, WorkRow};
 use crate::{TaskRow, TaskState, TenantKey};
 
 /// Of somebody of whom little is known.
@@ -26,5 +30,27 @@ pub fn row(tenant: TenantKey, name: &str) -> TaskRow {
         hold: None,
         held_seconds: None,
         deadline: None,
+    }
+}
+
+/// Of one whose task has so much left of nine seconds.
+pub fn deadline(float_seconds: f64) -> DeadlineRow {
+    DeadlineRow {
+        deadline: "9s".parse().unwrap(),
+        origin: Origin::Label,
+        asked: None,
+        bound: None,
+        unit: Unit::Task,
+        work: Some(WorkRow {
+            started_at: Timestamp::UNIX_EPOCH,
+            due_at: Timestamp::UNIX_EPOCH,
+            float_seconds,
+            expected_float_seconds: None,
+            active_seconds: 0.0,
+            risk: Risk::Safe,
+        }),
+        takes: None,
+        tally: Tally::default(),
+        last_float_seconds: None,
     }
 }
