@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, config, daemon, demo, doctor, events, explain, guard, history, hold, load, policy, ps, release,
-    sim, top,
+    bench, completions, config, daemon, demo, docker_shim, doctor, events, explain, guard, history, hold, load, policy,
+    ps, release, sim, top,
 };
 
 const EXAMPLES: &str = "\
@@ -69,6 +69,7 @@ pub enum Command {
     Sim(sim::Args),
     Load(load::Args),
     Bench(bench::Args),
+    DockerShim(docker_shim::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Guard(guard::Args),

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod config;
 pub mod daemon;
 pub mod demo;
+pub mod docker_shim;
 pub mod doctor;
 pub mod events;
 pub mod explain;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Policy(args) => policy::run(&args, &global),
         Command::Release(args) => release::run(&args, &global),
         Command::Guard(args) => guard::run(&args),
+        Command::DockerShim(args) => docker_shim::run(&args),
         Command::Events(args) => events::run(&args, &global),
         Command::History(args) => history::run(&args, &global),
         Command::Doctor(args) => doctor::run(&args, &global),

@@ -10,6 +10,7 @@ mod cli;
 mod columns;
 mod commands;
 mod demo;
+mod docker_cli;
 mod engine;
 mod guard;
 mod interrupt;
@@ -40,6 +41,9 @@ const FAILED: u8 = 1;
 const WRONG_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(code) = docker_cli::run_if_named_so() {
+        return code;
+    }
     match commands::run(Cli::parse()) {
         Ok(code) => code,
         // The reader has gone, as in `berth ps | head -1`: nothing is left to do, and nothing went wrong.

@@ -33,6 +33,7 @@ mod replaced;
 mod reused_pid;
 mod rules;
 mod scripts;
+mod stand_in;
 mod still_clients;
 mod stopping;
 mod systemd;

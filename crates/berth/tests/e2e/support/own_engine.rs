@@ -67,6 +67,11 @@ impl OwnEngine {
         &self.engine
     }
 
+    /// Where it keeps what it knows of its containers.
+    pub fn data_root(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
     /// As `systemctl stop docker` does.
     pub fn bring_down(&mut self) {
         let Some(mut daemon) = self.daemon.take() else { return };

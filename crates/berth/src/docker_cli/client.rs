@@ -1,0 +1,129 @@
+//! The docker client behind the stand-in: finding it, asking it, and becoming it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::command::Verb;
+use super::flags::FlagSet;
+use super::help;
+use super::plan::Asks;
+
+/// Names the client where it is not to be searched for.
+pub const OVERRIDE: &str = "BERTH_DOCKER";
+/// How often a stand-in has become a client on the way here.
+const DEPTH: &str = "BERTH_DOCKER_DEPTH";
+/// Scripts that are called `docker` and call `docker` may stand in between; more than this many is a circle.
+const DEEPEST: u32 = 8;
+/// Searched behind `PATH`.
+const USUAL_PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+/// What the client tells its plugins and is not for another client.
+const FOR_PLUGINS: [&str; 2] = ["DOCKER_CLI_PLUGIN_SOCKET", "DOCKER_CLI_PLUGIN_ORIGINAL_CLI_COMMAND"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum NoClient {
+    #[error("no docker client in PATH: this is berth's stand-in, which passes commands on to it")]
+    NotFound,
+    #[error("{} is not a docker client that can be started ({OVERRIDE} names it)", path.display())]
+    Override { path: PathBuf },
+    #[error("the docker client {} leads back to berth's stand-in for it", path.display())]
+    Circle { path: PathBuf },
+}
+
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    depth: u32,
+}
+
+impl Client {
+    pub fn find() -> Result<Self, NoClient> {
+        let depth = std::env::var(DEPTH).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+        let path = match std::env::var_os(OVERRIDE).filter(|path| !path.is_empty()).map(PathBuf::from) {
+            Some(path) if is_client(&path) => path,
+            Some(path) => return Err(NoClient::Override { path }),
+            None => in_places(&searched()).ok_or(NoClient::NotFound)?,
+        };
+        if depth >= DEEPEST {
+            return Err(NoClient::Circle { path });
+        }
+        Ok(Self { path, depth })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Becomes the client, under the name this process was called by; returns only if that fails.
+    pub fn become_it(&self, name: &OsStr, args: &[OsString]) -> io::Error {
+        self.command(name, args).exec()
+    }
+
+    /// What it prints; its other streams are those of this process.
+    pub fn output(&self, name: &OsStr, args: &[OsString]) -> io::Result<Output> {
+        self.command(name, args).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output()
+    }
+
+    fn command(&self, name: &OsStr, args: &[OsString]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.arg0(name).args(args).env(DEPTH, (self.depth + 1).to_string());
+        for name in FOR_PLUGINS {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+impl Asks for Client {
+    /// No engine is asked, which could be far away: the client is told of one that is not there.
+    fn flags(&self, of: Verb) -> Option<FlagSet> {
+        let verb = if of == Verb::Create { "create" } else { "run" };
+        let mut command = self.command("docker".as_ref(), &[verb.into(), "--help".into()]);
+        command.env("DOCKER_HOST", "unix:///dev/null").env_remove("DOCKER_CONTEXT").stdin(Stdio::null());
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        help::flags(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    fn formats_ps(&self, config: Option<&str>) -> bool {
+        let dir = config.map(PathBuf::from).or_else(settings_dir);
+        let text = dir.and_then(|dir| fs::read_to_string(dir.join("config.json")).ok()).unwrap_or_default();
+        // Settings that cannot be read are none to the client either.
+        let settings: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        settings["psFormat"].as_str().is_some_and(|format| !format.is_empty())
+    }
+}
+
+/// The client's own directory of settings.
+pub fn settings_dir() -> Option<PathBuf> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named("DOCKER_CONFIG").or_else(|| Some(named("HOME")?.join(".docker")))
+}
+
+fn searched() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).chain(USUAL_PLACES.map(PathBuf::from)).collect()
+}
+
+fn in_places(places: &[PathBuf]) -> Option<PathBuf> {
+    places.iter().filter(|place| place.is_absolute()).map(|place| place.join("docker")).find(|path| is_client(path))
+}
+
+fn is_client(path: &Path) -> bool {
+    is_program(path) && !is_berth(path)
+}
+
+/// Whether a shell would start it.
+pub fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether it is this program, or another build of it.
+fn is_berth(path: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let is_this = file(path).is_some_and(|found| file(Path::new("/proc/self/exe")) == Some(found));
+    is_this || fs::canonicalize(path).is_ok_and(|path| path.file_name() == Some("berth".as_ref()))
+}

@@ -1,0 +1,98 @@
+//! What becomes of a command line: passed on as it is, unless it gives a deadline or lists containers.
+//!
+//! Pure: what has to be asked of the client is asked through [`Asks`].
+
+use std::ffi::OsString;
+
+use super::command::{self, Command, Verb};
+use super::deadline::{self, WrongDeadline};
+use super::flags::FlagSet;
+use super::ps;
+
+/// What the client knows about itself.
+pub trait Asks {
+    /// The flags of a command that makes containers; `None` if its help cannot be read.
+    fn flags(&self, of: Verb) -> Option<FlagSet>;
+    /// Whether its settings, in this directory if one is named, say how `docker ps` looks.
+    fn formats_ps(&self, config: Option<&str>) -> bool;
+}
+
+/// What to start the client with, behind its name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Plan {
+    AsIs,
+    With(Vec<OsString>),
+    /// The same, and its help is completed.
+    Help(Vec<OsString>),
+}
+
+/// Why nothing is started.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("{why}")]
+    Deadline { words: String, why: WrongDeadline },
+    #[error("a deadline is given, and the help of 'docker {words}' does not tell which flags take a value")]
+    NoFlags { words: String },
+}
+
+impl Refusal {
+    /// As the client tells it.
+    pub fn told(&self, group: &str) -> String {
+        let (Refusal::Deadline { words, .. } | Refusal::NoFlags { words }) = self;
+        let command = format!("docker {group}{words}");
+        format!(
+            "{self}\n\nUsage:  {command} [OPTIONS] IMAGE [COMMAND] [ARG...]\n\nRun '{command} --help' for more information"
+        )
+    }
+}
+
+/// `args`: everything behind the program's name.
+pub fn plan(args: &[OsString], client: &impl Asks) -> Result<Plan, Refusal> {
+    let tokens: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    match command::find(&tokens) {
+        None => Ok(Plan::AsIs),
+        Some(command) if command.verb == Verb::Ps => Ok(listing(args, &tokens, &command, client)),
+        Some(command) => creation(args, &tokens, command, client),
+    }
+}
+
+fn listing(args: &[OsString], tokens: &[String], command: &Command, client: &impl Asks) -> Plan {
+    match ps::format(&tokens[command.args_at..]) {
+        Some(format) if !client.formats_ps(command.config.as_deref()) => {
+            let mut args = args.to_vec();
+            args.splice(command.args_at..command.args_at, ["--format".into(), format.into()]);
+            Plan::With(args)
+        }
+        _ => Plan::AsIs,
+    }
+}
+
+fn creation(args: &[OsString], tokens: &[String], command: Command, client: &impl Asks) -> Result<Plan, Refusal> {
+    let Command { verb, words, args_at, .. } = command;
+    let own = &tokens[args_at..];
+    let may_have_one = deadline::may_be_in(own);
+    if !may_have_one && !own.iter().any(|token| token == "--help") {
+        return Ok(Plan::AsIs);
+    }
+    let flags = match client.flags(verb) {
+        Some(flags) => flags,
+        None if may_have_one => return Err(Refusal::NoFlags { words }),
+        None => return Ok(Plan::AsIs),
+    };
+    let found = deadline::find(own, &flags).map_err(|why| Refusal::Deadline { words, why })?;
+    let Some(found) = found else { return Ok(Plan::AsIs) };
+    let is_as_it_was = found.label.is_none();
+    let mut args = args.to_vec();
+    if let Some(label) = found.label {
+        let at = args_at + label.at;
+        args.splice(at..at + label.tokens, [label.by.into()]);
+    }
+    Ok(match (found.is_help, is_as_it_was) {
+        (true, _) => Plan::Help(args),
+        (false, true) => Plan::AsIs,
+        (false, false) => Plan::With(args),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! What becomes of command lines, with a client that knows a few flags.
+
+use proptest::prelude::*;
+
+use super::super::help;
+use super::*;
+
+struct Client {
+    help: &'static str,
+    formats_ps: bool,
+}
+
+/// The flags of `docker run`, shortened to what matters here.
+const RUN: &str = "
+  -a, --attach list          Attach to STDIN, STDOUT or STDERR
+  -d, --detach               Run container in background and print container ID
+  -e, --env list             Set environment variables
+      --help                 Print usage
+  -i, --interactive          Keep STDIN open even if not attached
+  -l, --label list           Set meta data on a container
+      --name string          Assign a name to the container
+      --rm                   Automatically remove the container
+  -t, --tty                  Allocate a pseudo-TTY
+";
+
+impl Asks for Client {
+    fn flags(&self, of: Verb) -> Option<FlagSet> {
+        let is_known = |line: &&str| of == Verb::Run || !line.contains("--detach");
+        help::flags(&self.help.lines().filter(is_known).collect::<Vec<_>>().join("\n"))
+    }
+
+    fn formats_ps(&self, config: Option<&str>) -> bool {
+        self.formats_ps || config == Some("/formatted")
+    }
+}
+
+const CLIENT: Client = Client { help: RUN, formats_ps: false };
+
+fn args(line: &str) -> Vec<OsString> {
+    line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
+}
+
+fn becomes(line: &str) -> String {
+    match plan(&args(line), &CLIENT) {
+        Ok(Plan::AsIs) => "as it is".to_owned(),
+        Ok(Plan::With(args)) => args.join(" ".as_ref()).into_string().unwrap(),
+        Ok(Plan::Help(args)) => format!("help: {}", args.join(" ".as_ref()).into_string().unwrap()),
+        Err(refusal) => format!("refused: {refusal}"),
+    }
+}
+
+fn gives(line: &str, start: &str, rest: &str) {
+    assert_eq!(becomes(line), format!("{start}{rest}"), "{line}");
+}
+
+#[test]
+fn a_deadline_becomes_a_label_in_its_place_and_detaches_nobody() {
+    let label = "--label=berth.deadline";
+    gives("run -dl 9 image", "run ", &format!("{label}=9 image"));
+    gives("run -dl=9 image", "run ", &format!("{label}=9 image"));
+    gives("run -dl9 image", "run ", &format!("{label}=9 image"));
+    gives("run --deadline 1500ms image", "run ", &format!("{label}=1500ms image"));
+    gives("run --deadline=2m image", "run ", &format!("{label}=2m image"));
+    gives("run --rm --name x -dl 9s -it image sh", "run --rm --name x ", &format!("{label}=9s -it image sh"));
+    gives("-H unix:///x container run -dl 9 -- image", "-H unix:///x container run ", &format!("{label}=9 -- image"));
+    gives("create -dl 9 image", "create ", &format!("{label}=9 image"));
+    gives("container create --deadline 9 image", "container create ", &format!("{label}=9 image"));
+    gives("run -dl a=b -dl 9 image", "run -dl a=b ", &format!("{label}=9 image"));
+    gives("run -dl 9 image -dl 8", "run ", &format!("{label}=9 image -dl 8"));
+    gives("run -dl 9", "run ", &format!("{label}=9"));
+}
+
+#[test]
+fn what_the_client_means_by_it_stays() {
+    for line in [
+        "run -dl key=value image",
+        "run -dl=key=value image",
+        "run -dlkey=value image",
+        "run -dl 9= image",
+        "create -dl key=value image",
+        "run -d -l 9 image",
+        "run -l 9 -d image",
+        "run -itdl 9 image",
+        "run -ditl 9 image",
+        "run --label berth.deadline=soon image",
+        "run image -dl 9",
+        "run image --deadline 9",
+        "run image cmd --help",
+        "run -- image -dl 9",
+        "run --name -dl image",
+        "run --name --deadline image",
+        "run -e -dl -l --deadline image",
+        "run -it - -dl 9",
+        "run --deadlines 9 image",
+        "run --bogus -dl abc image",
+        "run -z -dl abc image",
+        "exec -dl 9 x",
+        "compose run -dl 9 x",
+        "--bogus run -dl 9 image",
+        "run",
+        "create",
+        "",
+    ] {
+        gives(line, "as it is", "");
+    }
+}
+
+#[test]
+fn what_is_no_deadline_is_refused_and_the_value_named() {
+    for (line, told) in [
+        ("run -dl", "flag needs an argument: -dl"),
+        ("create --deadline", "flag needs an argument: --deadline"),
+        ("run -dl abc image", "invalid argument \"abc\" for \"-dl, --deadline\" flag: "),
+        ("create -dl abc image", "invalid argument \"abc\" for \"-dl, --deadline\" flag: "),
+        ("run -dl -1 image", "invalid argument \"-1\" for \"-dl, --deadline\" flag: "),
+        ("run -dl=-1 image", "invalid argument \"-1\" for \"-dl, --deadline\" flag: "),
+        ("run -dl 1e99 image", "invalid argument \"1e99\" for \"-dl, --deadline\" flag: "),
+        ("run -dl 0 image", "invalid argument \"0\" for \"-dl, --deadline\" flag: "),
+        ("run -dl= image", "invalid argument \"\" for \"-dl, --deadline\" flag: "),
+        ("run --deadline a=b image", "invalid argument \"a=b\" for \"-dl, --deadline\" flag: "),
+        ("run -dl --name x image", "invalid argument \"--name\" for \"-dl, --deadline\" flag: "),
+        (
+            "run -dl 9 -dl 8 image",
+            "invalid argument \"8\" for \"-dl, --deadline\" flag: a deadline of \"9\" is given already",
+        ),
+        ("run -dl 9 --rm --deadline 9 image", "invalid argument \"9\" for "),
+        ("run --help -dl abc image", "invalid argument \"abc\" for "),
+    ] {
+        assert!(becomes(line).starts_with(&format!("refused: {told}")), "{line}: {}", becomes(line));
+    }
+    assert!(becomes("run -dl abc image").ends_with("(for a label, and detached, write -d -l abc)"));
+    assert!(!becomes("run -dl -1 image").contains("for a label"));
+}
+
+#[test]
+fn a_refusal_reads_as_the_clients_own() {
+    let refusal = plan(&args("container run -dl"), &CLIENT).unwrap_err();
+    let usage = "Usage:  docker container run [OPTIONS] IMAGE [COMMAND] [ARG...]";
+    let expected =
+        format!("flag needs an argument: -dl\n\n{usage}\n\nRun 'docker container run --help' for more information");
+    assert_eq!(refusal.told(""), expected);
+    assert!(refusal.told("berth ").ends_with("Run 'docker berth container run --help' for more information"));
+}
+
+#[test]
+fn a_deadline_is_not_lost_where_the_help_says_nothing() {
+    let mute = Client { help: "no such command", formats_ps: false };
+    assert!(matches!(plan(&args("run -dl 9 image"), &mute), Err(Refusal::NoFlags { .. })));
+    assert_eq!(plan(&args("run --help"), &mute), Ok(Plan::AsIs));
+}
+
+#[test]
+fn help_is_completed_where_the_client_would_show_it() {
+    gives("run --help", "help: ", "run --help");
+    gives("container create --help", "help: ", "container create --help");
+    gives("run -it --name x --help image", "help: ", "run -it --name x --help image");
+    gives("run -dl 9 --help", "help: ", "run --label=berth.deadline=9 --help");
+    gives("run --name --help image", "as it is", "");
+    gives("run --help=false image", "as it is", "");
+}
+
+#[test]
+fn a_list_that_nobody_formats_has_one_more_column() {
+    for (words, rest) in [
+        ("ps", ""),
+        ("ps", " -a"),
+        ("container ls", ""),
+        ("container list", " -a"),
+        ("-c x ps", " -n 3"),
+        ("ps", " -af name=x --no-trunc"),
+        ("ps", " --all=false"),
+    ] {
+        let told = becomes(&format!("{words}{rest}"));
+        assert!(told.starts_with(&format!("{words} --format table {{{{.ID}}}}")), "{told}");
+        assert!(told.ends_with(&format!("{{{{end}}}}{rest}")) && told.contains("DEADLINES"), "{told}");
+        assert!(!told.contains(".Size"), "{told}");
+    }
+    for line in ["ps -s", "ps -as", "ps --size", "ps --size=true"] {
+        assert!(becomes(line).contains(r"{{.Names}}\t{{.Size}}\t{{if"), "{line}");
+    }
+}
+
+#[test]
+fn a_list_that_somebody_formats_is_as_they_say() {
+    for line in [
+        "ps -q",
+        "ps -aq",
+        "ps --quiet",
+        "ps --format {{.ID}}",
+        "ps --format=json",
+        "ps --help",
+        "ps x",
+        "ps -- x",
+        "ps --bogus",
+        "--config /formatted ps",
+        "service ps x",
+        "container ls -q",
+        "ps -a --format table",
+    ] {
+        gives(line, "as it is", "");
+    }
+    assert_eq!(plan(&args("ps"), &Client { help: RUN, formats_ps: true }), Ok(Plan::AsIs));
+}
+
+fn word() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        "run",
+        "create",
+        "container",
+        "-d",
+        "-l",
+        "--label",
+        "9",
+        "9s",
+        "a=b",
+        "--",
+        "-",
+        "image",
+        "-it",
+        "--name",
+        "--rm",
+        "-H",
+        "--context",
+        "-D",
+        "--help",
+        "-itdl",
+        "-ld",
+        "--deadlines",
+        "exec",
+        "",
+    ]);
+    prop_oneof![8 => known.prop_map(str::to_owned), 1 => "-{0,2}[a-z0-9=]{0,6}"]
+}
+
+proptest! {
+    #[test]
+    fn a_line_without_a_deadline_is_passed_on_as_it_is(words in prop::collection::vec(word(), 0..12)) {
+        prop_assume!(!words.iter().any(|word| word.starts_with("-dl") || word == "--deadline" || word.starts_with("--deadline=")));
+        let line: Vec<OsString> = words.iter().map(OsString::from).collect();
+        match plan(&line, &CLIENT) {
+            Ok(Plan::AsIs) => {}
+            Ok(Plan::Help(same)) => prop_assert_eq!(same, line),
+            other => prop_assert!(words.iter().any(|word| word == "ps"), "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn only_the_tokens_of_the_deadline_change(before in prop::collection::vec(word(), 0..6), after in prop::collection::vec(word(), 0..6)) {
+        let line: Vec<OsString> =
+            [vec!["run".to_owned()], before.clone(), vec!["-dl".to_owned(), "9".to_owned()], after.clone()].concat().iter().map(OsString::from).collect();
+        let others_are_ours = before.iter().chain(&after).any(|word| word.starts_with("-dl") || word.starts_with("--deadline"));
+        prop_assume!(!others_are_ours);
+        if let Ok(Plan::With(new) | Plan::Help(new)) = plan(&line, &CLIENT) && new != line {
+            let at = 1 + before.len();
+            prop_assert_eq!(&new[..at], &line[..at]);
+            prop_assert_eq!(&new[at], "--label=berth.deadline=9");
+            prop_assert_eq!(&new[at + 1..], &line[at + 2..]);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `docker ps` with a column for deadlines: the client's own table, asked for with one more column.
+//!
+//! Where the user says how the list is to look, by a flag or in the client's settings, it looks like that.
+
+use berth_model::deadline::LABEL;
+
+use super::flags::{FlagSet, Standing, Takes};
+
+/// The client's default table. `.Label` has no header of its own that could be chosen, so it is told by the header of
+/// another column whether the line is that of headers.
+const TABLE: &str = r"table {{.ID}}\t{{.Image}}\t{{.Command}}\t{{.RunningFor}}\t{{.Status}}\t{{.Ports}}\t{{.Names}}";
+const SIZE: &str = r"\t{{.Size}}";
+const HEADER: &str = r#"\t{{if eq .ID "CONTAINER ID"}}DEADLINES{{else}}"#;
+
+/// A label without a value whose name is a deadline, as the client makes of `-dl 9`: digits and then at most a unit. It
+/// counts if it is the only such one. What is left of `9ms=` without its digits is `ms=`, and `9ms=` ends with that.
+const STOCK_LABEL: &str = concat!(
+    r#"{{$found := ""}}{{range split .Labels ","}}{{$label := .}}"#,
+    r#"{{$rest := join (split $label "0") ""}}{{$unit := $rest}}"#,
+    r#"{{range split "1 2 3 4 5 6 7 8 9 ." " "}}{{$unit = join (split $unit .) ""}}{{end}}"#,
+    r#"{{if ne $rest $unit}}{{if or (eq $unit "=") (eq $unit "ms=") (eq $unit "s=") (eq $unit "m=") (eq $unit "h=")}}"#,
+    r#"{{$parts := split $label $unit}}{{if eq (len $parts) 2}}{{if eq (index $parts 1) ""}}"#,
+    r#"{{$found = printf "%s %s" $found (index (split $label "=") 0)}}"#,
+    r#"{{end}}{{end}}{{end}}{{end}}{{end}}"#,
+    r#"{{if eq (len (split $found " ")) 2}}{{index (split $found " ") 1}}{{end}}"#,
+);
+
+/// The flags of `docker ps`, in every version of the client. One that has more is passed through.
+fn flags() -> FlagSet {
+    FlagSet::default()
+        .with("all", Some('a'), Takes::Nothing)
+        .with("filter", Some('f'), Takes::Value)
+        .with("last", Some('n'), Takes::Value)
+        .with("latest", Some('l'), Takes::Nothing)
+        .with("no-trunc", None, Takes::Nothing)
+        .with("size", Some('s'), Takes::Nothing)
+}
+
+/// The format to ask the client for; `None` where its output is none of ours: quiet, formatted, help, or wrong.
+pub fn format(args: &[String]) -> Option<String> {
+    let (flags, mut at, mut has_size) = (flags(), 0, false);
+    loop {
+        match flags.standing(args, at) {
+            Standing::Unknown => return None,
+            Standing::Operand(end) if end == args.len() => break,
+            Standing::Operand(_) => return None,
+            Standing::Flag(flag) => {
+                if flag.is("size", Some('s')) {
+                    has_size = flag.value != Some("false");
+                }
+                at += flag.tokens;
+            }
+        }
+    }
+    let size = if has_size { SIZE } else { "" };
+    let label = format!(r#"{{{{with .Label "{LABEL}"}}}}{{{{.}}}}{{{{else}}}}{STOCK_LABEL}{{{{end}}}}"#);
+    Some(format!("{TABLE}{size}{HEADER}{label}{{{{end}}}}"))
+}
