@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use berth_api::Client;
-use berth_model::Settings;
+use berth_model::{Bytes, Settings};
+use serde::Serialize;
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
@@ -25,6 +26,14 @@ pub struct Usage {
     at: Instant,
     /// CPU time by thread name; threads of one name are added up.
     threads: BTreeMap<String, Duration>,
+}
+
+/// What a process keeps in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    pub resident_bytes: Bytes,
+    /// Of pages that others have too, only its share.
+    pub proportional_bytes: Bytes,
 }
 
 /// Percent of one core, by thread name.
@@ -92,10 +101,15 @@ impl Daemon {
         Ok(now.threads.into_iter().map(used).collect())
     }
 
-    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    /// What it keeps in memory now.
+    pub fn memory(&self) -> anyhow::Result<Memory> {
+        let file = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+        let bytes = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+            anyhow::Ok(Bytes(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024))
+        };
+        Ok(Memory { resident_bytes: bytes("Rss:")?, proportional_bytes: bytes("Pss:")? })
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use berth_host::clock;
 use berth_load::{Event as LoadEvent, Line};
 use berth_model::settings::Mode;
-use berth_model::{Bytes, Moment, Settings, Span};
+use berth_model::{Moment, Settings, Span};
 
 use super::daemon::Daemon;
 use super::machine::Machine;
@@ -204,7 +204,7 @@ impl Bench<'_> {
             self.interrupt.sleep(COST_WINDOW)?;
             let by_thread = daemon.cpu_pct_since(&before)?;
             let cpu_pct = by_thread.values().sum();
-            let resident_bytes = Bytes(daemon.resident_bytes()?);
+            let resident_bytes = daemon.memory()?.resident_bytes;
             costs.push(Cost { sources: sources.name(), containers, cpu_pct, by_thread, resident_bytes });
             for tenant in &tenants {
                 self.tenants.stage.end(tenant)?;

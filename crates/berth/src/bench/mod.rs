@@ -1,12 +1,13 @@
 //! Measurements a person can repeat: each prints a table, or everything as JSON.
 //!
 //! `detect` judges the monitor by the workload's own clock: how well each moment is dated, how soon it is told, what
-//! watching costs the host, and what it costs the tenants. `contention` makes tenants contend for a simulated GPU in virtual
+//! watching costs the host, and what it costs the tenants. `deadline` does so for containers with deadlines, and judges the verdicts. `contention` makes tenants contend for a simulated GPU in virtual
 //! time, unmanaged and under each policy; `live` does the same with real processes and a real daemon. `hold` measures the
 //! means themselves: how soon a tenant stands still, and how soon it runs again.
 
 pub mod contention;
 pub mod daemon;
+pub mod deadline;
 pub mod detect;
 pub mod hold;
 pub mod live;

@@ -27,6 +27,24 @@ impl Quantiles {
     }
 }
 
+/// What people print of a measurement: mean, least and most, and the order statistics with them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    pub mean: f64,
+    pub min: f64,
+    #[serde(flatten)]
+    pub quantiles: Quantiles,
+}
+
+impl Spread {
+    /// `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let quantiles = Quantiles::of(values)?;
+        let min = values.iter().copied().min_by(f64::total_cmp)?;
+        Some(Self { mean: values.iter().sum::<f64>() / values.len() as f64, min, quantiles })
+    }
+}
+
 /// Nearest rank: the smallest value that at least `percent` of all values do not exceed.
 fn at(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
@@ -47,6 +65,13 @@ mod tests {
         assert_eq!(Quantiles::of(&values), Some(Quantiles { n: 200, p50: 100.0, p99: 198.0, max: 200.0 }));
         assert_eq!(Quantiles::of(&[7.0]), Some(Quantiles { n: 1, p50: 7.0, p99: 7.0, max: 7.0 }));
         assert_eq!(Quantiles::of(&[]), None);
+    }
+
+    #[test]
+    fn a_spread_has_its_mean_between_its_ends() {
+        let spread = Spread::of(&[3.0, -1.0, 4.0]).unwrap();
+        assert_eq!((spread.min, spread.mean, spread.quantiles.max), (-1.0, 2.0, 4.0));
+        assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]

@@ -12,6 +12,10 @@ use super::slowdown::{Slowdown, Work};
 
 /// How much later than a task's own timers a published monitor, which polls, saw start and end, in milliseconds.
 pub const PUBLISHED_ERROR_MS: f64 = 220.0;
+/// By how much the monitor may be wrong about an instant, at the 99th percentile.
+const MOST_ERROR_MS: f64 = 5.0;
+/// How much of one core the monitor may use.
+const MOST_CPU_PCT: f64 = 2.0;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -176,16 +180,7 @@ impl Report {
                 work.name()
             )?;
         }
-        writeln!(out, "\n{:<46} {:>12} {:>20}", "goal", "at most", "reached")?;
-        for goal in &self.goals {
-            let verdict = match goal.verdict {
-                Verdict::Met => "",
-                Verdict::NotMet => "  NOT MET",
-                Verdict::NotShown => "  not shown",
-            };
-            writeln!(out, "{:<46} {:>12} {:>20}{verdict}", goal.name, goal.goal, goal.reached)?;
-        }
-        Ok(())
+        write_goals(out, &self.goals)
     }
 
     /// The project's goals, judged by what was measured. A part that was not measured is not judged.
@@ -197,11 +192,10 @@ impl Report {
             ("end by exit, |error| p99", "end-exited"),
         ] {
             let row = self.detection.iter().find(|row| row.sources == "events" && row.instant == instant);
-            goals.extend(row.map(|row| detection_goal(name, row)));
+            goals.extend(row.map(|row| error_goal(name, row.abs_error_ms, row.missed)));
         }
         if let Some(cost) = self.cost.iter().find(|cost| cost.sources == "events" && cost.containers == 20) {
-            let goal = Goal::new("monitor at 20 tenants, of one core", "2 %".into(), format!("{:.2} %", cost.cpu_pct));
-            goals.push(goal.judged(cost.cpu_pct <= 2.0));
+            goals.push(cpu_goal("monitor at 20 tenants, of one core", cost.cpu_pct));
         }
         goals.extend(self.slowdown.iter().map(slowdown_goal));
         self.goals = goals;
@@ -209,26 +203,44 @@ impl Report {
 }
 
 impl Goal {
-    fn new(name: &'static str, goal: String, reached: String) -> Self {
+    pub fn new(name: &'static str, goal: String, reached: String) -> Self {
         Self { name, goal, reached, verdict: Verdict::NotShown }
     }
 
-    fn judged(self, met: bool) -> Self {
+    pub fn judged(self, met: bool) -> Self {
         Self { verdict: if met { Verdict::Met } else { Verdict::NotMet }, ..self }
     }
 }
 
-/// Early is as wrong as late, and what was missed was not seen in time.
-fn detection_goal(name: &'static str, row: &Detection) -> Goal {
-    const MOST_MS: f64 = 5.0;
-    let goal = format!("{MOST_MS} ms");
-    match row.abs_error_ms {
-        Some(error) if row.missed == 0 => {
-            let of = if error.has_p99() { String::new() } else { format!(", max of {}", error.n) };
-            Goal::new(name, goal, format!("{:.3} ms{of}", error.p99)).judged(error.p99 <= MOST_MS)
-        }
-        _ => Goal::new(name, goal, format!("{} missed", row.missed)).judged(false),
+/// What was reached beside what should be.
+pub fn write_goals(out: &mut String, goals: &[Goal]) -> std::fmt::Result {
+    writeln!(out, "\n{:<46} {:>12} {:>20}", "goal", "at most", "reached")?;
+    for goal in goals {
+        let verdict = match goal.verdict {
+            Verdict::Met => "",
+            Verdict::NotMet => "  NOT MET",
+            Verdict::NotShown => "  not shown",
+        };
+        writeln!(out, "{:<46} {:>12} {:>20}{verdict}", goal.name, goal.goal, goal.reached)?;
     }
+    Ok(())
+}
+
+/// Early is as wrong as late, and what was missed was not seen in time.
+pub fn error_goal(name: &'static str, abs_error_ms: Option<Quantiles>, missed: usize) -> Goal {
+    let goal = format!("{MOST_ERROR_MS} ms");
+    match abs_error_ms {
+        Some(error) if missed == 0 => {
+            let of = if error.has_p99() { String::new() } else { format!(", max of {}", error.n) };
+            Goal::new(name, goal, format!("{:.3} ms{of}", error.p99)).judged(error.p99 <= MOST_ERROR_MS)
+        }
+        _ => Goal::new(name, goal, format!("{missed} missed")).judged(false),
+    }
+}
+
+/// `cpu_pct`: of one core.
+pub fn cpu_goal(name: &'static str, cpu_pct: f64) -> Goal {
+    Goal::new(name, format!("{MOST_CPU_PCT} %"), format!("{cpu_pct:.2} %")).judged(cpu_pct <= MOST_CPU_PCT)
 }
 
 /// Only an interval that lies on one side of the goal says anything.
@@ -278,7 +290,7 @@ mod tests {
 
     #[test]
     fn early_late_and_missed_are_all_not_met() {
-        let verdict = |errors: &[f64], missed| detection_goal("x", &row(errors, missed)).verdict;
+        let verdict = |errors: &[f64], missed| error_goal("x", row(errors, missed).abs_error_ms, missed).verdict;
         assert_eq!(verdict(&[0.1, -0.2], 0), Verdict::Met);
         assert_eq!(verdict(&[-606.0, -600.0], 0), Verdict::NotMet);
         assert_eq!(verdict(&[0.1], 1), Verdict::NotMet);
@@ -289,7 +301,7 @@ mod tests {
     fn a_date_that_is_early_is_no_small_error() {
         let row = row(&[-606.0, -600.0, 0.5], 0);
         assert_eq!((bias(row.error_ms), triple(row.abs_error_ms)), ("-600.000".into(), "600.000 / - / 606.000".into()));
-        assert_eq!(detection_goal("x", &row).reached, "606.000 ms, max of 3");
+        assert_eq!(error_goal("x", row.abs_error_ms, 0).reached, "606.000 ms, max of 3");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use berth_api::{Client, Followed};
 use berth_host::clock;
+use berth_model::deadline::{Deadline, Verdict};
 use berth_model::{Change, Moment, Mono, TaskId, TenantKey};
+use serde::Serialize;
 
 use super::truth::Stay;
 use crate::live::runtime;
@@ -15,7 +17,7 @@ use crate::live::runtime;
 const REACH: Duration = Duration::from_secs(3);
 
 /// One thing the monitor told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub tenant: TenantKey,
     pub what: What,
@@ -25,6 +27,18 @@ pub struct Report {
     pub heard: Mono,
     /// Which task began or ended.
     pub task: Option<TaskId>,
+    /// What became of a unit that was judged.
+    pub judged: Option<Judged>,
+}
+
+/// A unit's verdict, as it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Judged {
+    /// The one it was judged by.
+    pub deadline: Deadline,
+    pub verdict: Verdict,
+    /// What was left until then.
+    pub float_s: Option<f64>,
 }
 
 impl Report {
@@ -44,6 +58,7 @@ pub enum What {
     Moment(Moment),
     TaskStarted,
     TaskEnded,
+    UnitJudged,
 }
 
 /// Listens to a daemon's event stream until dropped.
@@ -97,17 +112,21 @@ impl Drop for Listener {
 }
 
 fn report(change: Change, heard: Mono) -> Option<Report> {
+    let mut judged = None;
     let (tenant, what, at, task) = match change {
         Change::MomentSeen { tenant, moment, at, .. } => (tenant, What::Moment(moment), at, None),
         Change::TaskStarted { task, tenant, at, .. } => (tenant, What::TaskStarted, at, Some(task)),
         Change::TaskEnded { task, tenant, at, .. } => (tenant, What::TaskEnded, at, Some(task)),
+        Change::UnitJudged { tenant, deadline, verdict, float_nanos, at, .. } => {
+            judged = Some(Judged { deadline, verdict, float_s: float_nanos.map(|nanos| nanos as f64 / 1e9) });
+            (tenant, What::UnitJudged, at, None)
+        }
         Change::TenantHeld { .. }
         | Change::TenantReleased { .. }
         | Change::TenantWouldBeHeld { .. }
         | Change::TenantWouldBeReleased { .. }
         | Change::HoldGone { .. }
         | Change::HoldFailed { .. }
-        | Change::UnitJudged { .. }
         | Change::DeadlineEndangered { .. }
         | Change::DeadlineOutOfBounds { .. }
         | Change::DeadlineChanged { .. }
@@ -115,7 +134,7 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::GpuBack { .. }
         | Change::SourceChanged { .. } => return None,
     };
-    Some(Report { tenant, what, at, heard, task })
+    Some(Report { tenant, what, at, heard, task, judged })
 }
 
 /// For each true instant the report that speaks of it, if any: in order of time, each report used once, and the nearest
@@ -164,7 +183,7 @@ mod tests {
 
     fn at(tenant_uid: u32, seconds: u64) -> Report {
         let at = Mono(seconds * 1_000_000_000);
-        Report { tenant: tenant(tenant_uid), what: What::TaskStarted, at, heard: at, task: None }
+        Report { tenant: tenant(tenant_uid), what: What::TaskStarted, at, heard: at, task: None, judged: None }
     }
 
     #[test]

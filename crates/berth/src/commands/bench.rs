@@ -1,6 +1,7 @@
 //! `berth bench`: measurements of berth itself.
 
 mod contention;
+mod deadline;
 mod hold;
 mod live;
 
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
+use crate::bench::contention::svg::Chart;
 use crate::bench::detect::{self, Part, Plan};
 use crate::bench::live::sprinter;
 use crate::bench::tenant;
@@ -22,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   berth bench detect               on the simulated GPU, in containers if Docker runs
   berth bench detect --gpu real    on this host's GPU
+  berth bench deadline             containers with deadlines: how exactly they are judged
   berth bench contention           the published figures, in virtual time
   berth bench live                 a policy at work on real processes
   berth bench hold                 how fast each means holds and lets go";
@@ -47,6 +50,7 @@ pub struct Args {
 enum What {
     Detect(Box<Detect>),
     Contention(contention::Args),
+    Deadline(Box<deadline::Args>),
     Hold(Box<hold::Args>),
     Live(Box<live::Args>),
     #[command(hide = true)]
@@ -117,6 +121,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
         What::Contention(args) => contention::run(args)?,
+        What::Deadline(args) => deadline::run(args, global)?,
         What::Hold(args) => hold::run(args, global)?,
         What::Live(args) => live::run(args, global)?,
         What::Sprinter(args) => sprinter::run(args)?,
@@ -147,4 +152,14 @@ fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<()> {
     let Some(file) = file else { return Ok(()) };
     let text = serde_json::to_string_pretty(report)? + "\n";
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Writes charts as SVG into a directory, by their file names.
+fn write_plots<N: AsRef<Path>>(dir: &Path, charts: impl IntoIterator<Item = (N, Chart)>) -> Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    for (name, chart) in charts {
+        let file = dir.join(name);
+        std::fs::write(&file, chart.to_svg()).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
 }

@@ -1,16 +1,16 @@
 //! `berth bench contention`: the published figures made again on a simulated GPU.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use super::{save, write_plots};
 use crate::bench::contention::cell::{
     Contender, FIFO, FIFO_BLIND, FIFO_DOCKER, FIFO_FREEZE, FIFO_FREEZE_KNOWN, FIFO_KNOWN, FIFO_LOCK, FIFO_LOCK_KNOWN,
     PAPER, PAPER_BERTH,
 };
 use crate::bench::contention::figure::Figure;
-use crate::bench::contention::report::Report;
 use crate::bench::contention::{Plan, plots};
 use crate::commands::sim::profile;
 use crate::out::{Stdout, say};
@@ -87,23 +87,11 @@ pub fn run(args: &Args) -> Result<()> {
         seeds: usize::from(args.seeds),
     };
     let report = crate::bench::contention::run(&plan, &say)?;
-    if let Some(file) = &args.save {
-        let text = serde_json::to_string_pretty(&report)? + "\n";
-        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    }
+    save(args.save.as_deref(), &report)?;
     if let Some(dir) = &args.plots {
-        write_plots(&report, dir)?;
+        write_plots(dir, report.figures.iter().flat_map(|figure| plots::charts(&report, *figure)))?;
     }
     if args.json { Stdout::json(&report) } else { Stdout::line(&report.to_text()) }
-}
-
-fn write_plots(report: &Report, dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    for (name, chart) in report.figures.iter().flat_map(|figure| plots::charts(report, *figure)) {
-        let file = dir.join(name);
-        std::fs::write(&file, chart.to_svg()).with_context(|| format!("writing {}", file.display()))?;
-    }
-    Ok(())
 }
 
 fn contender(name: PolicyName) -> Contender {
