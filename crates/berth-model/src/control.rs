@@ -3,6 +3,8 @@
 //! Plain data and the rules that need nothing else: [`find`] turns what a person typed into a tenant, [`Caller::may_act_on`]
 //! says who may. Asking, waiting and carrying out are others' work.
 
+mod deadline;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -13,6 +15,7 @@ use crate::hold::Means;
 use crate::id::{GpuIndex, TenantKey};
 use crate::settings::{FifoSettings, PaperSettings, PolicyName};
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
+pub use deadline::{Admission, Candidate, DeadlineAsk, DeadlineStanding, DueWork, Fits, GpuAdmission};
 
 /// Names listed in an error; more would hide the rest.
 const MOST_NAMES: usize = 12;
@@ -62,6 +65,7 @@ pub enum What {
     Explain {
         tenant: String,
     },
+    Deadline(DeadlineAsk),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,9 @@ pub enum Answer {
     Released(Vec<Standing>),
     Policy(Box<PolicyView>),
     Explained(Box<Explanation>),
+    /// Of everybody who was asked about; of one after something was said about it.
+    Deadlines(Vec<DeadlineStanding>),
+    Admission(Box<Admission>),
 }
 
 /// Called once, on the loop's thread: must not block. Dropped uncalled only if the loop has ended.
@@ -175,7 +182,7 @@ pub enum Refusal {
     NoSuchTenant { selector: String, known: Vec<String> },
     #[error("`{selector}` may be several tenants{}", listed(":", candidates))]
     Ambiguous { selector: String, candidates: Vec<String> },
-    #[error("`{name}` belongs to {}: only its owner and root may hold or release it", owner.as_deref().unwrap_or("somebody else"))]
+    #[error("`{name}` belongs to {}: only its owner and root may decide about it", owner.as_deref().unwrap_or("somebody else"))]
     NotYours { name: String, owner: Option<String> },
     #[error("user {uid} has decided about `{name}`: only that user and root may change it")]
     DecidedByAnother { name: String, uid: u32 },
@@ -192,6 +199,10 @@ pub enum Refusal {
     #[error("this daemon holds nobody: {reason}")]
     NoHolds { reason: String },
 }
+    #[error("deadlines cannot be set: {reason}")]
+    NotKept { reason: String },
+    #[error("the deadline of `{name}` stays as it was: {reason}")]
+    NotWritten { name: String, reason: String },
 
 impl Refusal {
     /// Stable, for programs.
@@ -208,6 +219,7 @@ impl Refusal {
             Refusal::Failed { .. } => "hold_failed",
             Refusal::NoHolds { .. } => "no_holds",
         }
+            Refusal::NotKept { .. } | Refusal::NotWritten { .. } => "deadlines_not_kept",
     }
 }
 

@@ -126,6 +126,8 @@ impl Manager {
                 self.set_policy(policy, dry_run, at);
                 Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view()))))
             }
+            // Not the manager's: where nobody can be held there are deadlines too.
+            What::Deadline(_) => Err(Refusal::NotKept { reason: "nobody here judges by them".to_owned() }),
             What::ShowPolicy => Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view())))),
             What::Explain { tenant } => {
                 let tenant = find(&tenant, &scene.snapshot.tasks)?.clone();

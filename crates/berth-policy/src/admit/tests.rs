@@ -1,0 +1,204 @@
+//! Laws of admission, a simulation it has to agree with, and the cases people ask about.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Takes exactly so long.
+fn exactly(seconds: f64) -> Option<Spread> {
+    Spread::of([seconds])
+}
+
+/// Usually `usual`, at most `most`.
+fn about(usual: f64, most: f64) -> Option<Spread> {
+    Some(Spread { units: 10, median_seconds: usual, p90_seconds: most, most_seconds: most })
+}
+
+fn task(name: &str, due: f64, done: f64, takes: Option<Spread>) -> Load {
+    let under_way = Some(UnderWay { due_in_seconds: due, done_seconds: done });
+    Load { name: name.into(), unit: Unit::Task, deadline_seconds: 100.0, under_way, takes }
+}
+
+fn server(name: &str, deadline: f64, takes: Option<Spread>) -> Load {
+    Load { name: name.into(), unit: Unit::Burst, deadline_seconds: deadline, under_way: None, takes }
+}
+
+fn newcomer(deadline: f64, takes: Option<Spread>) -> Newcomer {
+    Newcomer { unit: Unit::Task, deadline_seconds: deadline, takes, run: takes }
+}
+
+fn ground(loads: Vec<Load>) -> Ground {
+    Ground { gpu: GpuIndex(0), loads, share: 1.0 }
+}
+
+fn answer(loads: Vec<Load>, newcomer: &Newcomer) -> Fits {
+    admit(&ground(loads), newcomer).fits
+}
+
+#[test]
+fn alone_the_difference_between_run_time_and_deadline_decides() {
+    assert_eq!(answer(vec![], &newcomer(9.0, exactly(8.0))), Fits::Yes);
+    assert_eq!(answer(vec![], &newcomer(9.0, exactly(9.5))), Fits::No);
+    assert_eq!(answer(vec![], &newcomer(9.0, about(8.0, 9.5))), Fits::Unknown, "one in ten is late");
+    assert_eq!(answer(vec![], &newcomer(9.0, None)), Fits::Unknown);
+    let loads_long = Newcomer { run: exactly(9.5), ..newcomer(9.0, exactly(2.0)) };
+    assert_eq!(answer(vec![], &loads_long), Fits::No, "it takes longer by itself, if not on the GPU");
+}
+
+#[test]
+fn who_is_due_before_goes_first_and_who_is_due_later_must_still_be_in_time() {
+    let newcomer = newcomer(9.0, exactly(3.0));
+    assert_eq!(answer(vec![task("early", 5.0, 1.0, exactly(7.0))], &newcomer), Fits::Yes, "6 s of it are left");
+    assert_eq!(answer(vec![task("early", 5.0, 0.0, exactly(7.0))], &newcomer), Fits::No);
+    assert_eq!(answer(vec![task("later", 12.0, 0.0, exactly(9.0))], &newcomer), Fits::Yes);
+    let told = admit(&ground(vec![task("later", 12.0, 0.0, exactly(9.5))]), &newcomer);
+    assert_eq!((told.fits, told.endangered), (Fits::No, vec!["later".to_owned()]));
+    assert!(told.before.is_empty(), "{:?}", told.before);
+}
+
+#[test]
+fn it_says_what_is_due_before_and_who_would_be_endangered() {
+    let loads = vec![
+        task("early", 5.0, 1.0, about(3.0, 5.0)),
+        server("server", 2.0, exactly(0.5)),
+        task("later", 12.0, 0.0, about(3.0, 5.0)),
+        task("hopeless", 20.0, 0.0, exactly(90.0)),
+    ];
+    let told = admit(&ground(loads), &newcomer(9.0, exactly(2.0)));
+    let before: Vec<_> = told.before.iter().map(|work| (work.name.as_str(), work.due_in_seconds)).collect();
+    assert_eq!(before, [("server", 2.0), ("early", 5.0)]);
+    assert_eq!(told.before[1].left_seconds, Some(4.0));
+    assert_eq!((told.usual_seconds, told.most_seconds), (2.0 + 2.0 + 2.0, 4.0 + 2.0 + 2.0));
+    assert_eq!(told.endangered, ["server", "later"], "at 12 s, where the server is due too; one is late anyway");
+}
+
+#[test]
+fn what_is_not_known_is_named_and_never_makes_a_yes() {
+    let loads = vec![task("strange", 50.0, 0.0, None), task("overdue", -1.0, 9.0, about(3.0, 5.0))];
+    let told = admit(&ground(loads), &newcomer(9.0, exactly(2.0)));
+    assert_eq!((told.fits, told.unknown), (Fits::Unknown, vec!["strange".to_owned(), "overdue".to_owned()]));
+    let full = vec![task("strange", 50.0, 0.0, None), task("early", 5.0, 0.0, exactly(8.0))];
+    assert_eq!(answer(full, &newcomer(9.0, exactly(2.0))), Fits::No, "what is known is too much");
+}
+
+#[test]
+fn what_is_kept_for_others_is_not_given_away() {
+    let newcomer = newcomer(10.0, exactly(8.5));
+    assert_eq!(admit(&Ground { share: 0.9, ..ground(vec![]) }, &newcomer).fits, Fits::Yes);
+    assert_eq!(admit(&Ground { share: 0.8, ..ground(vec![]) }, &newcomer).fits, Fits::No);
+}
+
+#[test]
+fn servers_count_with_what_they_may_ask_for() {
+    let servers = |count: usize| (0..count).map(|_| server("server", 1.0, exactly(0.2))).collect::<Vec<_>>();
+    assert_eq!(answer(servers(4), &newcomer(10.0, exactly(1.9))), Fits::Yes);
+    assert_eq!(answer(servers(4), &newcomer(10.0, exactly(2.1))), Fits::No);
+    let server = |takes| Newcomer { unit: Unit::Burst, ..newcomer(1.0, exactly(takes)) };
+    assert_eq!(answer(servers(4), &server(0.1)), Fits::Yes);
+    assert_eq!(answer(servers(4), &server(0.3)), Fits::No);
+}
+
+/// Earliest deadline first in whole seconds until everything that can be late is over: whether somebody who is due with the newcomer or
+/// later is.
+fn simulated(loads: &[Load], newcomer: &Newcomer) -> bool {
+    const END: u32 = 400;
+    let mut jobs: Vec<(f64, f64, f64)> = Vec::new();
+    let streams = loads.iter().map(|load| load.stream(By::Most)).chain([newcomer.stream(By::Most)]);
+    for stream in streams {
+        jobs.extend(stream.first.map(|(due, left)| (0.0, due, left)));
+        if let Some((begins, deadline, takes)) = stream.further {
+            jobs.extend(
+                (0..END).map(|number| begins + f64::from(number) * deadline).map(|at| (at, at + deadline, takes)),
+            );
+        }
+    }
+    for now in (0..END).map(f64::from) {
+        let is_late =
+            |(_, due, left): &(f64, f64, f64)| *left > 0.0 && *due <= now && *due >= newcomer.deadline_seconds;
+        if jobs.iter().any(is_late) {
+            return false;
+        }
+        let ready = jobs.iter_mut().filter(|(at, _, left)| *at <= now && *left > 0.0);
+        if let Some((_, _, left)) = ready.min_by(|one, other| one.1.total_cmp(&other.1)) {
+            *left -= 1.0;
+        }
+    }
+    true
+}
+
+fn whole(range: std::ops::Range<i32>) -> impl Strategy<Value = f64> {
+    range.prop_map(f64::from)
+}
+
+fn any_task() -> impl Strategy<Value = Load> {
+    (whole(-5..40), whole(0..9), whole(0..9))
+        .prop_map(|(due, takes, done)| task("task", due, done.min(takes), exactly(takes)))
+}
+
+fn any_server() -> impl Strategy<Value = Load> {
+    (whole(2..12), whole(0..4), prop::option::of((whole(-5..12), whole(0..4)))).prop_map(|(deadline, takes, now)| {
+        Load {
+            under_way: now.map(|(due, done)| UnderWay { due_in_seconds: due, done_seconds: done.min(takes) }),
+            ..server("server", deadline, exactly(takes))
+        }
+    })
+}
+
+fn any_loads() -> impl Strategy<Value = Vec<Load>> {
+    prop::collection::vec(prop_oneof![2 => any_task(), 1 => any_server()], 0..5)
+}
+
+fn any_newcomer() -> impl Strategy<Value = Newcomer> {
+    let unit = prop_oneof![3 => Just(Unit::Task), 1 => Just(Unit::Burst)];
+    (unit, whole(1..40), whole(1..12))
+        .prop_map(|(unit, deadline, takes)| Newcomer { unit, ..newcomer(deadline, exactly(takes)) })
+}
+
+/// As likely with figures that are spread, and missing.
+fn any_vague_loads() -> impl Strategy<Value = Vec<Load>> {
+    let takes = prop_oneof![Just(None), (0.0..5.0, 0.0..5.0).prop_map(|(usual, more)| about(usual, usual + more))];
+    prop::collection::vec((any_loads(), takes), 0..4).prop_map(|some| {
+        some.into_iter().flat_map(|(loads, takes)| loads.into_iter().map(move |load| Load { takes, ..load })).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// All figures are exact: it is not known only where servers fill the GPU to the last second for ever.
+    #[test]
+    fn it_agrees_with_a_simulation(loads in any_loads(), newcomer in any_newcomer()) {
+        let streams = loads.iter().map(|load| load.stream(By::Most)).chain([newcomer.stream(By::Most)]);
+        let rate = streams.map(|stream| stream.rate()).sum::<f64>();
+        match (admit(&ground(loads.clone()), &newcomer).fits, simulated(&loads, &newcomer)) {
+            (Fits::Unknown, _) => prop_assert!((rate - 1.0).abs() <= TOLERANCE),
+            (Fits::No, true) => prop_assert!(rate > 1.0, "somebody is late long after the simulation has ended"),
+            (told, is_in_time) => prop_assert_eq!(told, if is_in_time { Fits::Yes } else { Fits::No }),
+        }
+    }
+
+    #[test]
+    fn more_time_never_turns_a_yes_into_a_no(loads in any_vague_loads(), newcomer in any_newcomer(), more in 0.0..20.0) {
+        let longer = Newcomer { deadline_seconds: newcomer.deadline_seconds + more, ..newcomer };
+        if answer(loads.clone(), &newcomer) == Fits::Yes {
+            prop_assert_eq!(answer(loads, &longer), Fits::Yes);
+        }
+    }
+
+    #[test]
+    fn more_load_never_turns_a_no_into_a_yes(
+        loads in any_vague_loads(), another in any_vague_loads(), newcomer in any_newcomer(), share in 0.1..=1.0f64,
+    ) {
+        let fuller = loads.iter().cloned().chain(another).collect();
+        let fits = |loads| admit(&Ground { share, ..ground(loads) }, &newcomer).fits;
+        if fits(loads) == Fits::No {
+            prop_assert_eq!(fits(fuller), Fits::No);
+        }
+    }
+
+    #[test]
+    fn less_for_those_with_deadlines_never_makes_it_fit(loads in any_vague_loads(), newcomer in any_newcomer(), share in 0.1..1.0) {
+        let less = admit(&Ground { share, ..ground(loads.clone()) }, &newcomer).fits;
+        prop_assert!(less <= admit(&ground(loads), &newcomer).fits);
+    }
+}
