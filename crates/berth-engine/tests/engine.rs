@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use berth_engine::{Control, Engine, Guarded, Publish, StartError, sample_once};
 use berth_model::control::{Answer, Ask, Caller, PolicyView, Refusal, What};
-use berth_model::settings::{FifoSettings, Mode, PaperSettings, PolicyName};
+use berth_model::settings::{EdfSettings, FifoSettings, Mode, PaperSettings, PolicyName};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
 use berth_proto::table::{Freshness, Reader};
 use tempfile::TempDir;
@@ -178,8 +178,8 @@ fn a_daemon_answers_while_no_policy_decides_and_nobody_does_after_its_end() {
     let nobody = asked(&control, What::Explain { tenant: "x".into() });
     assert!(matches!(nobody, Some(Err(Refusal::NoSuchTenant { .. }))), "{nobody:?}");
     let policy = PolicyName::Fifo;
-    let (fifo, paper) = (FifoSettings::default(), PaperSettings::default());
-    let view = PolicyView { policy, dry_run: false, fifo, paper };
+    let (fifo, edf, paper) = (FifoSettings::default(), EdfSettings::default(), PaperSettings::default());
+    let view = PolicyView { policy, dry_run: false, fifo, edf, paper };
     let set = What::SetPolicy { policy, dry_run: None };
     assert_eq!(asked(&control, set), Some(Ok(Answer::Policy(Box::new(view)))));
     let deadline = Instant::now() + PATIENCE;

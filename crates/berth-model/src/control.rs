@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::Before;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TenantKey};
-use crate::settings::{FifoSettings, PaperSettings, PolicyName};
+use crate::settings::{EdfSettings, FifoSettings, PaperSettings, PolicyName};
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
 pub use deadline::{Admission, Candidate, DeadlineAsk, DeadlineStanding, DueWork, Fits, GpuAdmission};
 
@@ -102,6 +102,7 @@ pub struct PolicyView {
     /// It only says what it would do.
     pub dry_run: bool,
     pub fifo: FifoSettings,
+    pub edf: EdfSettings,
     pub paper: PaperSettings,
 }
 
@@ -198,11 +199,11 @@ pub enum Refusal {
     Failed { name: String, message: String },
     #[error("this daemon holds nobody: {reason}")]
     NoHolds { reason: String },
-}
     #[error("deadlines cannot be set: {reason}")]
     NotKept { reason: String },
     #[error("the deadline of `{name}` stays as it was: {reason}")]
     NotWritten { name: String, reason: String },
+}
 
 impl Refusal {
     /// Stable, for programs.
@@ -218,8 +219,8 @@ impl Refusal {
             Refusal::PausedByOthers { .. } => "paused_by_others",
             Refusal::Failed { .. } => "hold_failed",
             Refusal::NoHolds { .. } => "no_holds",
-        }
             Refusal::NotKept { .. } | Refusal::NotWritten { .. } => "deadlines_not_kept",
+        }
     }
 }
 

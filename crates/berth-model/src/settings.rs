@@ -14,7 +14,7 @@ use crate::deadline::{Bound, UnitRule};
 use crate::hold::Means;
 use crate::time::Span;
 pub use pattern::Pattern;
-pub use policy::{FifoSettings, PaperSettings};
+pub use policy::{EdfSettings, FifoSettings, PaperSettings};
 pub use problems::{InvalidSettings, LONGEST_SOCKET, MOST_ROWS};
 use read::{choice, count, octal, rows};
 
@@ -29,6 +29,7 @@ pub struct Settings {
     pub monitor: Monitor,
     pub hold: Hold,
     pub fifo: FifoSettings,
+    pub edf: EdfSettings,
     pub paper: PaperSettings,
     pub deadline: Deadlines,
     pub history: History,
@@ -104,8 +105,8 @@ pub struct Monitor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hold {
-    /// Who decides: `off` holds nobody, `fifo` lets tenants that would contend compute one after the other, `paper` pauses
-    /// newcomers at first sight, as published.
+    /// Who decides: `off` holds nobody, `fifo` lets tenants that would contend compute one after the other, `edf` does so in the order of
+    /// their deadlines, `paper` pauses newcomers at first sight, as published.
     #[serde(deserialize_with = "choice")]
     pub policy: PolicyName,
     /// The policy decides and nothing is done: everybody is told what would be. Persons hold and release all the same.
@@ -225,6 +226,7 @@ pub enum Mode {
 pub enum PolicyName {
     Off,
     Fifo,
+    Edf,
     Paper,
 }
 
@@ -340,6 +342,7 @@ impl PolicyName {
         match self {
             PolicyName::Off => "off",
             PolicyName::Fifo => "fifo",
+            PolicyName::Edf => "edf",
             PolicyName::Paper => "paper",
         }
     }

@@ -7,9 +7,12 @@
 //! A policy may be asked at any time and any number of times; it is asked again at the latest at [`Verdict::again_at`].
 #![forbid(unsafe_code)]
 
+pub mod admit;
+pub mod edf;
 pub mod fifo;
 pub mod paper;
 pub mod reason;
+mod turns;
 pub mod view;
 
 use berth_model::hold::Means;
@@ -19,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// The numbers of each policy: part of the configuration file.
 pub use berth_model::settings::policy as settings;
 pub use reason::Reason;
-pub use settings::{FifoSettings, PaperSettings};
+pub use settings::{EdfSettings, FifoSettings, PaperSettings};
 pub use view::{Activity, Gpu, Past, Stand, Tenant, View, Work};
 
 /// Decides who runs on the GPUs of one host.

@@ -42,6 +42,18 @@ pub enum Reason {
     CoreFree { gpu: GpuIndex, core: Percent },
     /// It computes briefly beside one that computes for long: waiting for that would cost it more than both lose.
     BriefBeside { who: String },
+    /// Of those that want the GPU its deadline is due first.
+    DueFirst { due_in: Duration },
+    /// Another one's deadline is due before its own, or it has none.
+    DueBefore { who: String, due_in: Duration },
+    /// Whatever is done it will be late, so those go first that need not be.
+    CannotMeet { who: String },
+    /// It would be in time by itself, but not all can be, and one that takes less goes first.
+    NotAllInTime { who: String },
+    /// It has no deadline, and those that have none get their share now.
+    ShareDue,
+    /// It has a deadline, and one that has none gets the share of those now.
+    OthersShare { who: String },
     /// Nobody contends with it, so holding it cannot pay.
     NoContention,
 }
@@ -80,6 +92,22 @@ impl fmt::Display for Reason {
             Reason::CoreBusy { gpu, core } => write!(f, "GPU {gpu} is {core} busy"),
             Reason::CoreFree { gpu, core } => write!(f, "GPU {gpu} is only {core} busy"),
             Reason::BriefBeside { who } => write!(f, "it computes only briefly beside `{who}`"),
+            Reason::DueFirst { due_in } => {
+                write!(f, "its deadline is due first, in {:.1} s", due_in.as_secs_f64())
+            }
+            Reason::DueBefore { who, due_in } => {
+                write!(f, "`{who}` is due before it, in {:.1} s", due_in.as_secs_f64())
+            }
+            Reason::CannotMeet { who } => {
+                write!(f, "it cannot meet its deadline any more; those that can go first, now `{who}`")
+            }
+            Reason::NotAllInTime { who } => {
+                write!(f, "not all can meet their deadlines; those that take less go first, now `{who}`")
+            }
+            Reason::ShareDue => f.write_str("those without a deadline get their share now"),
+            Reason::OthersShare { who } => {
+                write!(f, "those without a deadline get their share now, first `{who}`")
+            }
             Reason::NoContention => f.write_str("nobody contends with it"),
         }
     }
@@ -101,7 +129,13 @@ mod tests {
             Reason::MemoryFull { gpu, wanted: None, free: None },
             Reason::NeverFits { gpu, wanted, total: Bytes::from_mib(24 << 10) },
             Reason::MakesRoom { gpu, who: who.clone() },
-            Reason::BriefBeside { who },
+            Reason::BriefBeside { who: who.clone() },
+            Reason::DueFirst { due_in: Duration::from_millis(2_960) },
+            Reason::DueBefore { who: who.clone(), due_in: Duration::from_secs(3) },
+            Reason::CannotMeet { who: who.clone() },
+            Reason::NotAllInTime { who: who.clone() },
+            Reason::ShareDue,
+            Reason::OthersShare { who },
         ];
         assert_eq!(
             told.map(|reason| reason.to_string()),
@@ -114,6 +148,12 @@ mod tests {
                 "it wants 30.0 GiB and GPU 0 has 24.0 GiB in all: let through to fail",
                 "it makes room for `train-7` on GPU 0",
                 "it computes only briefly beside `train-7`",
+                "its deadline is due first, in 3.0 s",
+                "`train-7` is due before it, in 3.0 s",
+                "it cannot meet its deadline any more; those that can go first, now `train-7`",
+                "not all can meet their deadlines; those that take less go first, now `train-7`",
+                "those without a deadline get their share now",
+                "those without a deadline get their share now, first `train-7`",
             ]
         );
     }

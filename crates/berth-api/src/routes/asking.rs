@@ -3,7 +3,7 @@
 use berth_model::control::{Answer, Explanation, PastHold, PastRelease, PastWhat, PolicyView, Refusal, Standing, What};
 use berth_model::history::{Before, Query, Record, Told};
 use berth_model::hold::Means;
-use berth_model::settings::{FifoSettings, PaperSettings, PolicyName};
+use berth_model::settings::{EdfSettings, FifoSettings, PaperSettings, PolicyName};
 use berth_model::{GpuIndex, TaskState};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,7 +56,8 @@ pub(super) fn explanation() -> Explanation {
 }
 
 pub(super) fn policy(policy: PolicyName) -> PolicyView {
-    PolicyView { policy, dry_run: false, fifo: FifoSettings::default(), paper: PaperSettings::default() }
+    let (fifo, edf, paper) = (FifoSettings::default(), EdfSettings::default(), PaperSettings::default());
+    PolicyView { policy, dry_run: false, fifo, edf, paper }
 }
 
 /// A daemon that gives this answer.

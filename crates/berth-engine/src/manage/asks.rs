@@ -230,8 +230,8 @@ impl Manager {
     }
 
     fn policy_view(&self) -> PolicyView {
-        let Rules { fifo, paper, .. } = self.rules.clone();
-        PolicyView { policy: self.policy_name, dry_run: self.rehearsal.is_some(), fifo, paper }
+        let Rules { fifo, edf, paper, .. } = self.rules.clone();
+        PolicyView { policy: self.policy_name, dry_run: self.rehearsal.is_some(), fifo, edf, paper }
     }
 
     /// What the policy before it held is released: the new one begins with everybody free.

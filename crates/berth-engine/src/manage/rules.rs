@@ -2,8 +2,9 @@
 
 use berth_model::Settings;
 use berth_model::hold::Leaves;
-use berth_model::settings::{FifoSettings, Hold, Monitor, PaperSettings, PolicyName};
+use berth_model::settings::{EdfSettings, FifoSettings, Hold, Monitor, PaperSettings, PolicyName};
 use berth_policy::Policy;
+use berth_policy::edf::Edf;
 use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
 
@@ -11,14 +12,15 @@ use berth_policy::paper::Paper;
 pub(crate) struct Rules {
     pub hold: Hold,
     pub fifo: FifoSettings,
+    pub edf: EdfSettings,
     pub paper: PaperSettings,
     pub monitor: Monitor,
 }
 
 impl Rules {
     pub fn of(settings: &Settings) -> Self {
-        let Settings { hold, fifo, paper, monitor, .. } = settings.clone();
-        Self { hold, fifo, paper, monitor }
+        let Settings { hold, fifo, edf, paper, monitor, .. } = settings.clone();
+        Self { hold, fifo, edf, paper, monitor }
     }
 
     /// For how long tenants are left alone that somebody wants to run.
@@ -31,6 +33,7 @@ impl Rules {
         match name {
             PolicyName::Off => None,
             PolicyName::Fifo => Some(Box::new(Fifo::new(self.fifo.clone()))),
+            PolicyName::Edf => Some(Box::new(Edf::new(self.fifo.clone(), self.edf.clone()))),
             PolicyName::Paper => Some(Box::new(Paper::new(self.paper.clone()))),
         }
     }

@@ -79,6 +79,19 @@ pub struct FifoSettings {
     pub context_mib: u64,
 }
 
+/// Numbers of the policy `edf`: the turns of `fifo`, given by deadlines first. The numbers of `fifo` count for it too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EdfSettings {
+    /// Share of a GPU's time, in percent, that tenants without a deadline get while they want it, however many deadlines there are. What
+    /// those with a deadline leave they get anyway.
+    #[serde(deserialize_with = "percent")]
+    pub rest: Percent,
+    /// What passing the turn on costs: the one that has it stops at its launch, and the next one goes on.
+    #[serde(skip)]
+    pub switch: Span,
+}
+
 /// Numbers of the policy `paper`: Algorithm 2 of the paper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -128,6 +141,12 @@ impl Default for FifoSettings {
             still_pays: Span::from_millis(2_000),
             context_mib: 600,
         }
+    }
+}
+
+impl Default for EdfSettings {
+    fn default() -> Self {
+        Self { rest: whole(10), switch: Span::from_millis(1) }
     }
 }
 

@@ -95,7 +95,11 @@ impl Settings {
             let (value, least) = ("0".to_owned(), "1".to_owned());
             InvalidSettings::TooSmall { key: "fifo.contexts_at_once", value, least }
         });
-        nothing.into_iter().chain(too_short(&each)).chain(none).chain(ordered).collect()
+        let rest = (self.edf.rest.get() == 0).then(|| {
+            let (value, least) = ("0".to_owned(), "1".to_owned());
+            InvalidSettings::TooSmall { key: "edf.rest", value, least }
+        });
+        nothing.into_iter().chain(too_short(&each)).chain(none).chain(rest).chain(ordered).collect()
     }
 
     fn wrong_deadlines(&self) -> Vec<InvalidSettings> {

@@ -39,8 +39,10 @@ Examples:
   berth policy set fifo
   berth policy set fifo --dry-run       what it holds is released; it only says what it would do
   berth policy set fifo --dry-run=false
+  berth policy set edf
 
 off: nobody but persons hold. fifo: tenants that would contend compute one after the other.
+edf: they do so in the order of their deadlines, and those without one get what is left.
 paper: newcomers are paused at first sight, as published.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
@@ -89,7 +91,7 @@ struct SetArgs {
 }
 
 fn policies() -> impl TypedValueParser<Value = PolicyName> {
-    const ALL: [PolicyName; 3] = [PolicyName::Off, PolicyName::Fifo, PolicyName::Paper];
+    const ALL: [PolicyName; 4] = [PolicyName::Off, PolicyName::Fifo, PolicyName::Edf, PolicyName::Paper];
     let chosen = |word: String| ALL.into_iter().find(|policy| policy.as_str() == word);
     PossibleValuesParser::new(ALL.map(PolicyName::as_str)).map(move |word| chosen(word).unwrap_or(PolicyName::Off))
 }
@@ -118,31 +120,39 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 
 /// Who decides, and by which numbers, named and written as in the configuration file.
 fn text(view: &PolicyView) -> Result<String> {
-    let numbers = match view.policy {
-        PolicyName::Off => Table::new(),
-        PolicyName::Fifo => Table::try_from(&view.fifo)?,
-        PolicyName::Paper => Table::try_from(&view.paper)?,
+    let (fifo, edf) = (("fifo", Table::try_from(&view.fifo)?), ("edf", Table::try_from(&view.edf)?));
+    let sections = match view.policy {
+        PolicyName::Off => Vec::new(),
+        PolicyName::Fifo => vec![fifo],
+        PolicyName::Edf => vec![edf, fifo],
+        PolicyName::Paper => vec![("paper", Table::try_from(&view.paper)?)],
     };
-    let line = |(key, value): (&String, &toml::Value)| format!("  {}.{key} = {value}\n", view.policy.as_str());
-    Ok(words::hold::policy(view.policy, view.dry_run) + "\n" + &numbers.iter().map(line).collect::<String>())
+    let lines = |(section, numbers): (&str, Table)| {
+        let line = |(key, value): (&String, &toml::Value)| format!("  {section}.{key} = {value}\n");
+        numbers.iter().map(line).collect::<String>()
+    };
+    Ok(words::hold::policy(view.policy, view.dry_run) + "\n" + &sections.into_iter().map(lines).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_model::settings::{FifoSettings, PaperSettings};
+    use berth_model::settings::{EdfSettings, FifoSettings, PaperSettings};
 
     use super::*;
 
     #[test]
     fn a_policy_is_shown_with_the_numbers_it_decides_by_and_no_others() {
         let view = |policy, dry_run| {
-            let (fifo, paper) = (FifoSettings::default(), PaperSettings::default());
-            text(&PolicyView { policy, dry_run, fifo, paper }).unwrap()
+            let (fifo, edf, paper) = (FifoSettings::default(), EdfSettings::default(), PaperSettings::default());
+            text(&PolicyView { policy, dry_run, fifo, edf, paper }).unwrap()
         };
         let fifo = view(PolicyName::Fifo, true);
         assert!(fifo.starts_with("fifo (dry run: it only says what it would do)\n"), "{fifo}");
         assert!(fifo.contains("  fifo.quantum = \"10s\"\n") && fifo.contains("  fifo.light_use = 25\n"), "{fifo}");
         assert!(!fifo.contains("paper."), "{fifo}");
+        let edf = view(PolicyName::Edf, false);
+        assert!(edf.starts_with("edf\n  edf.rest = 10\n"), "{edf}");
+        assert!(edf.contains("  fifo.quantum = \"10s\"\n"), "its turns are those of fifo: {edf}");
         assert_eq!(view(PolicyName::Off, false), "off\n");
     }
 }

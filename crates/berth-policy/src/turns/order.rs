@@ -1,4 +1,4 @@
-//! The one order of a host: first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners by
+//! The one order of a host: claims first; where nobody has one, first whoever has stood for longer than [`FifoSettings::longest_wait`], longest first; then owners by
 //! what they will have used when their next burst is over; of one owner's, its tenants by the same. So nobody is ahead of
 //! others by more than a burst, and of those who have used as much the one that takes the shortest goes first. Those that are
 //! about equal come in the order in which they last had their turn, then in that of arrival.
@@ -20,7 +20,7 @@ pub(super) fn sort(units: &mut [Unit<'_>], book: &Book, settings: &FifoSettings,
     units.sort_by_cached_key(|unit| {
         let owner = book.used_by(unit.owner) + costs.get(&unit.owner.map(str::to_owned)).copied().unwrap_or_default();
         let own = used(unit, book) + unit.length.cost(settings);
-        (overdue_since(unit), nanos(owner), nanos(own), served(unit, book), unit.arrived, unit.name.clone())
+        (unit.claim, overdue_since(unit), nanos(owner), nanos(own), served(unit, book), unit.arrived, unit.name.clone())
     });
 }
 

@@ -28,7 +28,7 @@ const WORTH_SHARING: f64 = 0.1;
 const DATA_OF_A_SECOND: Bytes = Bytes::from_mib(1 << 10);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Length {
+pub(crate) struct Length {
     /// GPU seconds of its usual burst.
     burst: Option<f64>,
     /// GPU seconds of the burst under way.
@@ -40,7 +40,7 @@ pub(super) struct Length {
 
 /// How soon after a burst a tenant wants the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::fifo) enum Pace {
+pub(crate) enum Pace {
     /// It pauses for longer than it computes, or has not come back yet.
     Seldom,
     Often,

@@ -10,13 +10,13 @@ use std::time::Duration;
 use berth_model::{Bytes, GpuIndex, Mono};
 
 use crate::Action;
-use crate::fifo::computing::fraction;
-use crate::fifo::length::Pace;
 use crate::settings::FifoSettings;
+use crate::turns::computing::fraction;
+use crate::turns::length::Pace;
 use crate::view::{Activity, Past, Tenant};
 
 #[derive(Debug, Default)]
-pub(in crate::fifo) struct Record {
+pub(crate) struct Record {
     burst: Option<Burst>,
     bursts: u32,
     /// GPU time of its usual burst, in seconds.
@@ -76,7 +76,7 @@ struct Burst {
 
 /// Memory that someone was released for and may not have taken yet.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fifo) struct Promise {
+pub(crate) struct Promise {
     pub bytes: Bytes,
     /// What it had before.
     pub had: Bytes,
@@ -85,7 +85,7 @@ pub(in crate::fifo) struct Promise {
 
 /// How much a tenant matters to others on its GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::fifo) enum Weight {
+pub(crate) enum Weight {
     Light,
     /// It has not shown yet what it is, and it has loaded nothing to speak of.
     Slight,

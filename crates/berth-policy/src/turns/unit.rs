@@ -1,25 +1,30 @@
 //! What moves as one: a tenant on all its GPUs, or a gang of tenants.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use berth_model::hold::Means;
 use berth_model::{GpuIndex, Mono, TenantKey};
 
 use super::book::{Book, Weight};
+use super::claim::Claim;
 use super::computing::Computing;
 use super::length::Length;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Stand, Tenant, View};
 
+/// Who computes beside another delays it by what it takes, and by what the two lose to each other: at most this many times as long.
+const BESIDE: u32 = 2;
+
 /// A gang is its owner's: the same word used by another is another gang.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum UnitName {
+pub(crate) enum UnitName {
     Gang { owner: Option<String>, gang: String },
     Tenant(TenantKey),
 }
 
 #[derive(Debug)]
-pub(super) struct Unit<'a> {
+pub(crate) struct Unit<'a> {
     pub name: UnitName,
     /// In order of arrival; never empty.
     pub members: Vec<&'a Tenant>,
@@ -29,6 +34,11 @@ pub(super) struct Unit<'a> {
     pub arrived: Mono,
     pub weight: Weight,
     pub length: Length,
+    pub claim: Claim,
+    /// By how much it may be delayed without it, or anyone due after it, being late; `None` if nobody minds.
+    pub spare: Option<Duration>,
+    /// It has a deadline and cannot meet it any more.
+    pub is_lost: bool,
     /// The policy may hold every member of it.
     pub is_movable: bool,
     /// Since when some member computes.
@@ -81,6 +91,9 @@ fn unit<'a>(
         arrived: each().map(|tenant| tenant.arrived).min().unwrap_or_default(),
         weight: each().map(|tenant| book.weight(tenant, settings)).max().unwrap_or(Weight::Unknown),
         length: Length::of(&members, view, book, settings),
+        claim: Claim::default(),
+        spare: None,
+        is_lost: false,
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),
@@ -123,6 +136,11 @@ impl Unit<'_> {
             return None;
         }
         self.gpus.intersection(&other.gpus).next().copied()
+    }
+
+    /// It, or one due after it, would be late if another computed beside it. What is known only of the other's data says too little.
+    pub fn minds(&self, other: &Unit<'_>) -> bool {
+        self.spare.is_some_and(|spare| other.length.left().is_none_or(|left| left * BESIDE > spare))
     }
 
     /// What people call it.

@@ -83,7 +83,7 @@ fn busiest_core(tenant: &Tenant, view: &View) -> Option<Percent> {
     tenant.gpus.iter().filter_map(|index| view.gpu(*index)?.core).max()
 }
 
-pub(super) fn fraction(percent: Percent) -> f64 {
+pub(crate) fn fraction(percent: Percent) -> f64 {
     f64::from(percent.get()) / 100.0
 }
 

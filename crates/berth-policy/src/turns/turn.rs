@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_model::{GpuIndex, Mono};
 
 use super::book::Book;
+use super::claim;
 use super::round::Round;
 use super::unit::{Unit, UnitName};
 use crate::Reason;
@@ -89,15 +90,19 @@ impl Turns {
     }
 
     /// Why a unit runs freely, or why it may not.
-    pub fn freedom(&self, unit: &Unit<'_>, units: &[Unit<'_>]) -> Result<Reason, Reason> {
+    pub fn freedom(&self, unit: &Unit<'_>, units: &[Unit<'_>], now: Mono) -> Result<Reason, Reason> {
         let turn = self.turns.get(&unit.name);
         match turn {
             _ if !unit.contends() => Ok(Reason::NoContention),
-            Some(Turn { stage: Stage::Over { at }, since, .. }) => Err(Reason::QuantumOver { after: at.since(*since) }),
+            Some(Turn { stage: Stage::Over { at }, since, .. }) => {
+                let mut rivals = units.iter().filter(|other| other.standing_since.is_some());
+                let claimed = rivals.find_map(|other| claim::against(unit, other, now));
+                Err(claimed.unwrap_or(Reason::QuantumOver { after: at.since(*since) }))
+            }
             Some(turn) => Ok(turn.reason.clone()),
             None => match self.beside.get(&unit.name) {
                 Some(who) => Ok(Reason::BriefBeside { who: who.clone() }),
-                None => self.rival(unit, units).map_or(Ok(Reason::NoContention), Err),
+                None => self.rival(unit, units, now).map_or(Ok(Reason::NoContention), Err),
             },
         }
     }
@@ -158,10 +163,10 @@ impl Turns {
             }
             Stage::InAdvance | Stage::Taken => {
                 let waiting = || round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
-                let due = waiting().map(|other| turn.since + round.due(unit, other, book));
+                let over = waiting().map(|other| turn.since + round.may_keep(unit, other, book));
                 let left = waiting().map(|other| round.until_even(unit, other, book)).filter(|left| !left.is_zero());
                 let even = left.map(|left| round.now + left.max(SOON));
-                due.chain(even)
+                over.chain(even)
                     .chain([turn.since + settings.slice.get(), turn.since + settings.quantum.get()])
                     .collect()
             }
@@ -175,7 +180,7 @@ impl Turns {
         let turn = self.turns.get(&unit.name)?;
         let ran = round.now.since(turn.since);
         let waiting = round.standing().filter(|other| other.meets(unit).is_some() && !self.has_turn(other));
-        waiting.map(|other| ran >= round.due(unit, other, book)).max()
+        waiting.map(|other| ran >= round.may_keep(unit, other, book)).max()
     }
 
     /// Of those that have the turn and have become rivals since, the ones that do not compute lose it, and who has it beside
@@ -240,8 +245,8 @@ impl Turns {
                 let before =
                     holders.first().map(|holder| holder.title()).or_else(|| self.behind.get(&unit.name).cloned());
                 holders.iter().for_each(|holder| self.take_from(holder, round.now, book));
-                let reason = before.map_or(Reason::ItsTurn, |who| Reason::OtherIsDone { who });
-                self.give(unit, Stage::Given, reason, round.now);
+                let reason = claim::of(unit, round).or_else(|| before.map(|who| Reason::OtherIsDone { who }));
+                self.give(unit, Stage::Given, reason.unwrap_or(Reason::ItsTurn), round.now);
             } else if waited >= round.settings.quantum.get() {
                 reserved.extend(unit.gpus.iter().copied());
             }
@@ -313,12 +318,14 @@ impl Turns {
         hosts.first().copied().or_else(|| rivals().next()).filter(|_| is_free).map(Unit::title)
     }
 
-    fn rival(&self, unit: &Unit<'_>, units: &[Unit<'_>]) -> Option<Reason> {
+    fn rival(&self, unit: &Unit<'_>, units: &[Unit<'_>], now: Mono) -> Option<Reason> {
         let other = self.ahead_of(unit, units)?;
         let (gpu, who) = (unit.meets(other)?, other.title());
-        Some(match other.busy_since {
-            Some(_) => Reason::OtherComputes { gpu, who },
-            None => Reason::OtherIsFirst { gpu, who },
+        let claimed = claim::against(unit, other, now);
+        Some(match (claimed, other.busy_since) {
+            (Some(reason), _) => reason,
+            (None, Some(_)) => Reason::OtherComputes { gpu, who },
+            (None, None) => Reason::OtherIsFirst { gpu, who },
         })
     }
 }

@@ -14,7 +14,7 @@ use super::computing::Computing;
 use crate::Action;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Tenant, View};
-pub(super) use record::{Promise, Record, Weight};
+pub(crate) use record::{Promise, Record, Weight};
 
 /// Data of less than this beside a context is nothing to speak of, in MiB.
 const LITTLE_DATA_MIB: u64 = 64;
@@ -25,7 +25,7 @@ const JUST_READY: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(crate) struct Book {
     records: BTreeMap<TenantKey, Record>,
     /// GPU time used by each owner, in seconds, the older the less.
     owners: BTreeMap<Option<String>, f64>,

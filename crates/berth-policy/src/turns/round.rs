@@ -1,5 +1,6 @@
 //! One look at the units, to change the turns by: who contends, who is ahead, who is brief beside whom.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use berth_model::Mono;
@@ -45,7 +46,15 @@ impl<'r, 'a> Round<'r, 'a> {
     /// How long a unit may keep the turn from another: its quantum, or only a slice if it is a quantum ahead already. Who goes
     /// on and on keeps it from one that does not only until it has had as much: for a slice, or for what the other's burst
     /// takes where that one will soon be back.
-    pub fn due(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+    ///
+    /// Claims go before all that: who has the better one keeps the turn, and gets it at the other's next launch.
+    pub fn may_keep(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        match unit.claim.cmp(&other.claim) {
+            Ordering::Greater => return Duration::ZERO,
+            Ordering::Less => return Duration::MAX,
+            Ordering::Equal if unit.claim.due().is_some() => return Duration::MAX,
+            Ordering::Equal => {}
+        }
         let (quantum, lead) = (self.settings.quantum.get(), lead(unit, other, book));
         let slice = self.settings.slice.get().min(quantum);
         if lead >= quantum.as_secs_f64() {
@@ -67,6 +76,9 @@ impl<'r, 'a> Round<'r, 'a> {
     /// of many threads none may have launched for a moment, and giving the turn away for that would cost it more than the pause
     /// costs the other.
     pub fn linger(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
+        if other.claim < unit.claim {
+            return Duration::ZERO;
+        }
         let each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
         let usual = each.map(|record| record.linger(self.settings)).max().unwrap_or_default();
         let behind = Duration::try_from_secs_f64(lead(other, unit, book) * PATIENCE).unwrap_or_default();
@@ -74,7 +86,8 @@ impl<'r, 'a> Round<'r, 'a> {
     }
 
     pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {
-        unit.length.is_brief_beside(&other.length, lead(other, unit, book) > 0.0)
+        let leads = lead(other, unit, book) > 0.0;
+        unit.length.is_brief_beside(&other.length, leads) && !other.minds(unit)
     }
 
     /// Rivals that compute and beside which a unit is brief.

@@ -1,0 +1,146 @@
+//! Earliest deadline first: the turns of [`crate::turns`], given by claims.
+//!
+//! *In time*: of those that can meet their deadlines the one that is due first has the turn. Who has a later deadline, or none, stops
+//! for it at its next launch; a kernel is never cut short. If all can be in time in any order, they are in this one.
+//!
+//! *Not all in time* ([`in_time`]): where they cannot all be, the order of deadlines alone makes one after the other late. So the
+//! fewest possible are given up, those that take longest, and wait behind the others, the shortest first. Each view decides
+//! anew: who was given up because of one that then took less is taken up again.
+//!
+//! *Lost*: who would be late even if it had the GPU to itself from now on has no claim any more, as one without a deadline. It
+//! drags nobody down with it.
+//!
+//! *What is left of a unit of work* is its usual GPU time less what it had. Usual is the median: nine in ten is what one of them may
+//! need, but all of them together never do, and who is given up for that was given up for nothing. Who has taken longer than
+//! usual is taken to need what nine in ten do, then the most that any did. Of whom nothing is known is taken to be in time
+//! until its deadline has passed: its place is by that alone.
+//!
+//! *The rest* ([`share`]): those without a deadline have their order among them as in `fifo`, and what the others leave; and if that is less
+//! than [`EdfSettings::rest`] of a GPU while they want it, they go first until they have had it. So do those that are lost, once
+//! they have stood for [`FifoSettings::longest_wait`]. Of *n* that wait like that nobody stands for longer than
+//! `longest_wait + (n + 1) × (quantum + longest kernel) × (1 + 2 / rest)`.
+//!
+//! *Beside* one with a deadline nobody computes unless there is time for it. All else is as in `fifo`, and without any
+//! deadline so is every decision.
+
+mod in_time;
+mod share;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_model::{GpuIndex, Mono};
+
+use crate::settings::{EdfSettings, FifoSettings};
+use crate::turns::book::Book;
+use crate::turns::unit::Unit;
+use crate::turns::{Claim, Claims, Rota};
+use crate::view::{View, Work};
+use crate::{Policy, Verdict};
+use in_time::Job;
+use share::Shares;
+
+#[derive(Debug)]
+pub struct Edf(Rota<Deadlines>);
+
+/// Claims by deadlines.
+#[derive(Debug)]
+struct Deadlines {
+    settings: EdfSettings,
+    shares: Shares,
+    /// When somebody is lost who is not yet, at the earliest.
+    lost_at: Option<Mono>,
+}
+
+impl Edf {
+    /// `turns`: the numbers it has in common with `fifo`.
+    pub fn new(turns: FifoSettings, settings: EdfSettings) -> Self {
+        Self(Rota::new(turns, Deadlines { settings, shares: Shares::default(), lost_at: None }))
+    }
+}
+
+impl Policy for Edf {
+    fn name(&self) -> &'static str {
+        "edf"
+    }
+
+    fn queues_for_memory(&self) -> bool {
+        true
+    }
+
+    fn decide(&mut self, view: &View, now: Mono) -> Verdict {
+        self.0.decide(view, now)
+    }
+}
+
+impl Claims for Deadlines {
+    fn assess(&mut self, units: &mut [Unit<'_>], _: &Book, turns: &FifoSettings, now: Mono) {
+        let jobs: Vec<Option<Job>> = units.iter().map(job).collect();
+        let mut lost_at = Vec::new();
+        for (unit, job) in units.iter_mut().zip(&jobs) {
+            let Some(job) = job else { continue };
+            unit.claim = Claim::InTime { due: job.due };
+            unit.is_lost = now + job.left > job.due;
+            if unit.is_lost {
+                unit.claim = Claim::Rest;
+            } else {
+                lost_at.push(Mono(job.due.0 - nanos(job.left)) + Duration::from_nanos(1));
+            }
+        }
+        self.lost_at = lost_at.into_iter().min();
+        let gpus: BTreeSet<GpuIndex> = units.iter().flat_map(|unit| unit.gpus.iter().copied()).collect();
+        gpus.into_iter().for_each(|gpu| self.plan(gpu, units, &jobs, now));
+        self.shares.assess(units, &self.settings, turns, now);
+    }
+
+    fn again_at(&self, _: &[Unit<'_>], now: Mono) -> Vec<Mono> {
+        self.lost_at.into_iter().chain(self.shares.again_at(now)).collect()
+    }
+}
+
+impl Deadlines {
+    /// Gives up those that cannot be in time on a GPU together with the others.
+    fn plan(&self, gpu: GpuIndex, units: &mut [Unit<'_>], jobs: &[Option<Job>], now: Mono) {
+        let wants = |unit: &Unit<'_>| unit.contends() && unit.gpus.contains(&gpu) && unit.claim != Claim::Rest;
+        let planned: Vec<usize> = (0..units.len()).filter(|index| units.get(*index).is_some_and(wants)).collect();
+        let with_switch = |index: &usize| {
+            let job = jobs.get(*index).copied().flatten()?;
+            let is_on = units.get(*index).is_some_and(|unit| unit.busy_since.is_some());
+            Some(Job { left: if is_on { job.left } else { job.left + self.settings.switch.get() }, ..job })
+        };
+        let each: Vec<Job> = planned.iter().filter_map(with_switch).collect();
+        let spares = in_time::spares(&each, now + blocked(gpu, units));
+        for ((index, job), spare) in planned.into_iter().zip(each).zip(spares) {
+            let Some(unit) = units.get_mut(index) else { continue };
+            match spare {
+                Some(spare) => unit.spare = Some(unit.spare.map_or(spare, |other| other.min(spare))),
+                None => (unit.claim, unit.spare) = (Claim::SqueezedOut { left: job.left, due: job.due }, None),
+            }
+        }
+    }
+}
+
+/// How long a GPU is taken by the kernel of one without a claim, as far as is known.
+fn blocked(gpu: GpuIndex, units: &[Unit<'_>]) -> Duration {
+    let is_on = |unit: &&Unit<'_>| unit.busy_since.is_some() && unit.gpus.contains(&gpu) && unit.claim == Claim::Rest;
+    units.iter().filter(is_on).filter_map(|unit| unit.length.left()).max().unwrap_or_default()
+}
+
+/// What a unit has to do by when: of a gang the earliest of its deadlines, and the most of what is left.
+fn job(unit: &Unit<'_>) -> Option<Job> {
+    let works = || unit.members.iter().filter_map(|tenant| tenant.work.as_ref());
+    let due = works().map(|work| work.due).min()?;
+    Some(Job { due, left: works().map(left).max().unwrap_or_default() })
+}
+
+/// What is left of a unit of work as it usually is; nothing where that is not known.
+fn left(work: &Work) -> Duration {
+    let Some(takes) = work.takes else { return Duration::ZERO };
+    let in_all = [takes.median_seconds, takes.p90_seconds, takes.most_seconds];
+    let mut left = in_all.into_iter().map(|seconds| seconds - work.done.as_secs_f64());
+    left.find(|left| *left > 0.0).and_then(|left| Duration::try_from_secs_f64(left).ok()).unwrap_or_default()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
