@@ -29,4 +29,4 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -gt 1 ] || die "usage: container.sh [OPTION of docker run]… -- COMMAND…"
 shift
-exec docker run "${options[@]}" "$BERTH_GPU_IMAGE" "$@"
+exec "${BERTH_GPU_DOCKER:-docker}" run "${options[@]}" "$BERTH_GPU_IMAGE" "$@"

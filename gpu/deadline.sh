@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Containers with deadlines on this machine's GPU, with real containers; run by gpu/run.sh. Results go to $BERTH_RESULTS.
+#
+#   deadline.sh [OPTION]… [PART]…     PARTs are bench, screens and sim; default: all, in about 15 minutes
+#
+#   --gpu real|sim   on which GPU bench and screens are; sim is for trying this script out (default: real)
+#   --quick          short measurements
+#
+#   bench     berth bench deadline: ten containers against their own timers, and what the monitor costs
+#   screens   deadlines given by `docker run -dl`: the container's configuration on disk, `docker ps` with the column, ps, history
+#   sim       the same on the simulated H200 and RTX 3090, beside it
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../scripts/lib.sh"
+
+gpu=real
+quick=() parts=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --gpu) gpu=${2:?--gpu needs real or sim} && shift ;;
+        --quick) quick=(--quick) ;;
+        bench | screens | sim) parts+=("$1") ;;
+        *) die "unknown: $1; see the head of $0" ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(bench screens sim)
+out=${BERTH_RESULTS:?run this by gpu/run.sh}
+berth() { command berth --set "docker.socket=${DOCKER_HOST#unix://}" "$@"; }
+heading() { printf '\n== %s (%s s since the start)\n' "$*" "$SECONDS"; }
+
+failed=()
+dir=$(mktemp -d)
+pids=()
+finish() {
+    [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
+    wait || true
+    rm -rf "$dir"
+}
+trap finish EXIT
+
+# start NAME COMMAND…: in the background until this script ends, its output kept.
+start() {
+    local name=$1
+    shift
+    "$@" >"$out/$name" 2>&1 &
+    pids+=($!)
+}
+
+screens() {
+    local name deadline config container=() watched=()
+    command berth docker-shim install --dir "$dir/bin" --plugin-dir "$dir/plugins"
+    if [ "$gpu" = sim ]; then
+        start simulator.log command berth sim serve --dir "$dir/sim" --profile h200
+        wait_until 10 test -e "$dir/sim/lib/libcuda.so.1" || die "no simulated GPU: $(cat "$out/simulator.log")"
+        read -ra container <<<"$(command berth sim env --dir "$dir/sim" --docker)"
+        read -ra watched <<<"$(command berth sim env --dir "$dir/sim" --berth)"
+    fi
+    watched+=(--set "api.socket=$dir/berth.sock" --set "table.path=$dir/tasks" --set "hold.journal=$dir/holds" --set "history.dir=$dir/history")
+    start daemon.log berth "${watched[@]}" daemon
+    wait_until 10 test -S "$dir/berth.sock" || die "the daemon did not start: $(cat "$out/daemon.log")"
+    start events.jsonl command berth --socket "$dir/berth.sock" events --json
+
+    # The published screen: five containers with deadlines in seconds.
+    for name in test1:3 test2:1 test3:5 test4:3 test5:2; do
+        deadline=${name#*:} name=${name%:*}
+        heading "docker run -dl $deadline --name $name"
+        BERTH_GPU_DOCKER=$dir/bin/docker container.sh -d -dl "$deadline" --name "$name" "${container[@]}" -- \
+            berth load --size 5120 --repeats 20 --tasks 4 --task-gap 500ms..3s
+    done
+    heading "docker ps"
+    "$dir/bin/docker" ps
+    heading "the containers' configuration on disk"
+    for name in test1 test2 test3 test4 test5; do
+        config=$(docker info --format '{{.DockerRootDir}}')/containers/$(docker inspect --format '{{.Id}}' "$name")/config.v2.json
+        echo "$config: $(grep -oE '"berth\.deadline":"[^"]*"' "$config")"
+    done
+    sleep 4
+    heading "berth ps"
+    berth "${watched[@]}" ps
+    docker wait test1 test2 test3 test4 test5 >/dev/null
+    wait_until 10 judged 20 || failed+=(screens)
+    heading "verdicts"
+    grep '"unit_judged"' "$out/events.jsonl" || true
+    heading "berth history test1"
+    berth "${watched[@]}" history test1
+    docker rm -f test1 test2 test3 test4 test5 >/dev/null
+}
+
+# judged N: so many units have been.
+judged() { [ "$(grep -c '"unit_judged"' "$out/events.jsonl")" -ge "$1" ]; }
+
+bench() {
+    heading "berth bench deadline, $gpu"
+    berth bench deadline --gpu "$gpu" --ground docker "${quick[@]}" \
+        --save "$out/deadline-$gpu.json" --plots "$out/plots-$gpu" || failed+=(bench)
+}
+
+sim() {
+    local profile
+    for profile in h200 rtx3090; do
+        heading "berth bench deadline on the simulated $profile"
+        berth bench deadline --gpu sim --profile "$profile" --ground docker "${quick[@]}" \
+            --save "$out/deadline-sim-$profile.json" || failed+=("sim $profile")
+    done
+}
+
+# One that fails must not cost the others.
+for part in "${parts[@]}"; do "$part"; done
+heading "done"
+[ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
