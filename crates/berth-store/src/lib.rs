@@ -1,4 +1,4 @@
-//! What berth writes down: the journal of holds, and [`history`].
+//! What berth writes down: the journal of holds, [`history`], and [`deadlines`] that people have set.
 //!
 //! Before berth does anything to a tenant it writes an [`Entry`]: enough to undo the hold without the daemon that made
 //! it. [`Journal`] keeps one small file per tenant in a directory under `/run`, each replaced by a rename, so that a kill at
@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod clues;
+pub mod deadlines;
 pub mod history;
 mod journal;
 mod live;

@@ -114,7 +114,7 @@ impl Place {
     /// Puts a file in the place of the one of that name. Whoever looks finds the old or the new one, whole.
     pub fn replace(&self, name: &str, scratch: &str, bytes: &[u8]) -> io::Result<()> {
         self.remove(scratch)?;
-        let written = self.write_new(scratch, bytes).and_then(|()| Ok(renameat(&self.dir, scratch, &self.dir, name)?));
+        let written = self.write_new(scratch, bytes).and_then(|_| self.rename(scratch, name));
         if written.is_err() {
             // The first error is the one to tell.
             let _ = self.remove(scratch);
@@ -122,10 +122,28 @@ impl Place {
         written
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    /// The same, and it stays so whatever happens to the machine.
+    pub fn replace_for_good(&self, name: &str, scratch: &str, bytes: &[u8]) -> io::Result<()> {
+        self.remove(scratch)?;
+        let synced = self.write_new(scratch, bytes).and_then(|file| file.sync_all());
+        let written = synced.and_then(|()| self.rename(scratch, name));
+        if written.is_err() {
+            // The first error is the one to tell.
+            let _ = self.remove(scratch);
+        }
+        written?;
+        if let Err(error) = self.sync() {
+            // It is in place for everybody who looks.
+            tracing::warn!(%error, path = %self.path.join(name).display(), "what was written may not outlive a power failure");
+        }
+        Ok(())
+    }
+
+    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.dir, name, flags, FILE)?);
-        file.write_all(bytes)
+        file.write_all(bytes)?;
+        Ok(file)
     }
 
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
