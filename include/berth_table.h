@@ -1,6 +1,6 @@
 /* berth's task table: which container is on which GPU, in one file of shared memory.
  *
- * Layout 1.0, described in docs/task-table.md. Little-endian hosts; C11 or C++11 with GCC's or clang's atomics.
+ * Layout 1.1, described in docs/task-table.md. Little-endian hosts; C11 or C++11 with GCC's or clang's atomics.
  * Map the file read-only and shared, then: berth_table_check once, berth_table_read as often as you like.
  * Reading never holds up the daemon. Whoever may write to the file is trusted: one that is cut short while mapped is a
  * SIGBUS. The daemon never does that (it makes a new file and moves it into place). Use pread for files of strangers.
@@ -22,7 +22,7 @@
 
 #define BERTH_TABLE_MAGIC "BERTHTBL"
 #define BERTH_TABLE_VERSION_MAJOR 1 /* refuse any other */
-#define BERTH_TABLE_VERSION_MINOR 0 /* later ones only add */
+#define BERTH_TABLE_VERSION_MINOR 1 /* later ones only add */
 #define BERTH_TABLE_PIDS 16
 
 /* Header flags: which fields of the header hold something. */
@@ -40,6 +40,9 @@
 #define BERTH_ROW_HAS_TASK_ID (1u << 6)
 #define BERTH_ROW_HAS_TASK_STARTED (1u << 7)
 #define BERTH_ROW_HAS_UID (1u << 8)
+#define BERTH_ROW_HAS_DEADLINE (1u << 9)    /* deadline_ns, unit, hits, misses, unknown; since 1.1, as all below */
+#define BERTH_ROW_HAS_DUE (1u << 10)        /* due_mono_ns, risk: some work is under way */
+#define BERTH_ROW_HAS_LAST_FLOAT (1u << 11) /* last_float_ns */
 #define BERTH_ROW_TEXT_CUT (1u << 16) /* some text was longer than its field */
 
 /* Codes. Expect others from later versions. */
@@ -59,6 +62,8 @@ enum {
   BERTH_STATE_IDLE = 4,
   BERTH_STATE_LOST = 5
 };
+enum { BERTH_UNIT_TASK = 1, BERTH_UNIT_BURST = 2 };
+enum { BERTH_RISK_SAFE = 1, BERTH_RISK_TIGHT = 2, BERTH_RISK_LIKELY = 3, BERTH_RISK_LATE = 4 };
 #define BERTH_PROCESS_COMPUTE (1u << 0)
 #define BERTH_PROCESS_GRAPHICS (1u << 1)
 #define BERTH_PROCESS_MPS_SERVER (1u << 2)
@@ -112,7 +117,16 @@ struct berth_table_row {
   char name[64];
   char owner[32];
   char gpu_uuid[48];
-  uint64_t reserved[5];
+  /* Since 1.1; before, no flag of these was set. */
+  uint64_t deadline_ns;  /* how long a unit of its work may take */
+  uint64_t due_mono_ns;  /* when the work under way is due; it began deadline_ns before */
+  int64_t last_float_ns; /* what was left in the last unit that was seen to end; below 0 it was late */
+  uint32_t hits;
+  uint32_t misses;
+  uint32_t unknown; /* nobody saw whether they were in time */
+  uint8_t unit;
+  uint8_t risk;
+  uint8_t reserved[2];
 };
 
 BERTH_TABLE_ASSERT(sizeof(struct berth_table_header) == 192);
@@ -154,6 +168,11 @@ static inline void berth_table_copy(void *to, const void *from, size_t bytes) {
     uint64_t word = berth_table_word(from, at);
     memcpy((char *)to + at, &word, sizeof word);
   }
+}
+
+/* What is left until the work under way of a row with BERTH_ROW_HAS_DUE is due, at `now_ns` of CLOCK_MONOTONIC; below 0 it is late. */
+static inline int64_t berth_row_float_ns(const struct berth_table_row *row, uint64_t now_ns) {
+  return row->due_mono_ns >= now_ns ? (int64_t)(row->due_mono_ns - now_ns) : -(int64_t)(now_ns - row->due_mono_ns);
 }
 
 /* One attempt to copy out the header and the first `room` rows of a table that berth_table_check approved.

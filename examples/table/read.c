@@ -1,4 +1,5 @@
-/* Prints berth's task table: GPU, memory in MiB, core use, state, name; `-` is unknown.
+/* Prints berth's task table: GPU, memory in MiB, core use, state, deadline and what is left of it in seconds, deadlines met of
+ * those that were judged, name; `-` is unknown, or none.
  *
  *   cc -I include -o read examples/table/read.c && ./read /run/berth/tasks
  */
@@ -26,19 +27,40 @@ static void print_number(int known, uint64_t number) {
     printf("-\t");
 }
 
+static uint64_t monotonic_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void print_seconds(int known, double nanoseconds) {
+  if (known)
+    printf("%.3f\t", nanoseconds / 1e9);
+  else
+    printf("-\t");
+}
+
+static void print_deadline(const struct berth_table_row *row) {
+  print_seconds(row->flags & BERTH_ROW_HAS_DEADLINE, (double)row->deadline_ns);
+  print_seconds(row->flags & BERTH_ROW_HAS_DUE, (double)berth_row_float_ns(row, monotonic_ns()));
+  if (row->flags & BERTH_ROW_HAS_DEADLINE)
+    printf("%" PRIu32 "/%" PRIu32 "\t", row->hits, row->hits + row->misses);
+  else
+    printf("-\t");
+}
+
 static void print_row(const struct berth_table_row *row) {
   print_number(row->flags & BERTH_ROW_HAS_GPU_INDEX, row->gpu_index);
   print_number(row->flags & BERTH_ROW_HAS_MEMORY, row->memory_bytes >> 20);
   print_number(row->flags & BERTH_ROW_HAS_CORE_PCT, row->core_pct);
-  printf("%s\t%.*s\n", row->state < sizeof states / sizeof *states ? states[row->state] : "-", (int)sizeof row->name,
-         row->name);
+  printf("%s\t", row->state < sizeof states / sizeof *states ? states[row->state] : "-");
+  print_deadline(row);
+  printf("%.*s\n", (int)sizeof row->name, row->name);
 }
 
 /* Whether the writer has left, or is dead or stuck: its rows say nothing about now. */
 static int is_abandoned(const struct berth_table_header *header) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  uint64_t now_ns = monotonic_ns();
   uint64_t beat_ns = header->heartbeat_mono_ns; /* later than now: from before a reboot */
   uint64_t silent_ns = now_ns > beat_ns ? now_ns - beat_ns : beat_ns - now_ns;
   return header->closed != 0 || silent_ns > 5 * header->heartbeat_interval_ns;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use berth_model::deadline::{Risk, Unit};
 use berth_model::settings;
+use berth_model::snapshot::DeadlineRow;
 use berth_model::{Anchor, Bytes, Percent, ProcessKind, Runtime, Snapshot, TaskRow, TaskState, TenantKey};
 use berth_proto::table::{self, ProcessKinds, Row, Stamp, State, TableError, Tenant, Writer};
 use jiff::Timestamp;
@@ -62,6 +64,7 @@ fn to_row(row: &TaskRow, now: &Anchor) -> Row {
         state: Some(state(row.state)),
         task_id: row.task_id.map(|task| task.0),
         task_started: row.task_started_at.map(|at| stamp(at, now)),
+        deadline: row.deadline.as_ref().map(|deadline| deadline_of(deadline, now)),
         process_kinds: kinds(&row.process_kinds),
         pids: row.pids.clone(),
         pids_left_out: 0,
@@ -98,6 +101,34 @@ fn state(state: TaskState) -> State {
     }
 }
 
+fn deadline_of(row: &DeadlineRow, now: &Anchor) -> table::Deadline {
+    let count = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
+    table::Deadline {
+        deadline_ns: u64::try_from(row.deadline.get().as_nanos()).unwrap_or(u64::MAX),
+        unit: Some(match row.unit {
+            Unit::Task => table::Unit::Task,
+            Unit::Burst => table::Unit::Burst,
+        }),
+        due: row
+            .work
+            .as_ref()
+            .map(|work| table::Due { mono_ns: mono_ns(work.due_at, now), risk: Some(risk(work.risk)) }),
+        hits: count(row.tally.hits),
+        misses: count(row.tally.misses),
+        unknown: count(row.tally.unknown),
+        last_float_ns: row.last_float_seconds.map(nanoseconds),
+    }
+}
+
+fn risk(risk: Risk) -> table::Risk {
+    match risk {
+        Risk::Safe => table::Risk::Safe,
+        Risk::Tight => table::Risk::Tight,
+        Risk::Likely => table::Risk::Likely,
+        Risk::Late => table::Risk::Late,
+    }
+}
+
 fn kinds(kinds: &[ProcessKind]) -> ProcessKinds {
     ProcessKinds {
         compute: kinds.contains(&ProcessKind::Compute),
@@ -109,8 +140,17 @@ fn kinds(kinds: &[ProcessKind]) -> ProcessKinds {
 
 /// Both clocks at `at`, by the anchor that dated it.
 fn stamp(at: Timestamp, now: &Anchor) -> Stamp {
-    let ago = u64::try_from(now.wall.duration_since(at).as_nanos()).unwrap_or(0);
-    Stamp { mono_ns: now.mono.0.saturating_sub(ago), wall_ns: wall_ns(at) }
+    Stamp { mono_ns: mono_ns(at, now), wall_ns: wall_ns(at) }
+}
+
+fn mono_ns(at: Timestamp, now: &Anchor) -> u64 {
+    let ago = i64::try_from(now.wall.duration_since(at).as_nanos()).unwrap_or(0);
+    now.mono.0.saturating_add_signed(ago.saturating_neg())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "saturates, at 292 years")]
+fn nanoseconds(seconds: f64) -> i64 {
+    (seconds * 1e9) as i64
 }
 
 fn wall_ns(at: Timestamp) -> u64 {
@@ -119,7 +159,59 @@ fn wall_ns(at: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::Mono;
+    use berth_model::deadline::{Origin, Tally};
+    use berth_model::snapshot::WorkRow;
+
     use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn anchor(second: u64) -> Anchor {
+        let wall = Timestamp::from_second(1_790_000_000 + i64::try_from(second).unwrap()).unwrap();
+        Anchor { mono: Mono(second * SECOND_NS), wall }
+    }
+
+    /// Of a task that is due at second 109.
+    fn due(now: &Anchor) -> DeadlineRow {
+        let due = Mono(109 * SECOND_NS);
+        DeadlineRow {
+            deadline: "9s".parse().unwrap(),
+            origin: Origin::Label,
+            asked: None,
+            bound: None,
+            unit: Unit::Task,
+            work: Some(WorkRow {
+                started_at: now.wall_at(Mono(100 * SECOND_NS)),
+                due_at: now.wall_at(due),
+                float_seconds: 0.0,
+                expected_float_seconds: None,
+                active_seconds: 0.0,
+                risk: Risk::Tight,
+            }),
+            takes: None,
+            tally: Tally { hits: 3, misses: 2, unknown: u64::MAX },
+            last_float_seconds: Some(-1.5),
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_the_same_row_while_it_is_counted_down_and_after_it_is_late() {
+        let rows = [101, 105, 120].map(anchor).map(|now| deadline_of(&due(&now), &now));
+        let expected = table::Deadline {
+            deadline_ns: 9 * SECOND_NS,
+            unit: Some(table::Unit::Task),
+            due: Some(table::Due { mono_ns: 109 * SECOND_NS, risk: Some(table::Risk::Tight) }),
+            hits: 3,
+            misses: 2,
+            unknown: u32::MAX,
+            last_float_ns: Some(-1_500_000_000),
+        };
+        assert_eq!(rows, [expected; 3]);
+        let between = DeadlineRow { work: None, last_float_seconds: None, ..due(&anchor(101)) };
+        let row = deadline_of(&between, &anchor(101));
+        assert_eq!((row.due, row.last_float_ns, row.hits), (None, None, 3));
+    }
 
     #[test]
     fn the_settings_allow_as_many_rows_as_the_table_can_have() {

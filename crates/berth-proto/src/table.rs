@@ -31,7 +31,7 @@ pub use layout::{
 #[cfg(not(loom))]
 pub use reader::{ReadError, Reader, Table, Version};
 #[cfg(not(loom))]
-pub use row::{ProcessKinds, Row, Runtime, Stamp, State, Tenant};
+pub use row::{Deadline, Due, ProcessKinds, Risk, Row, Runtime, Stamp, State, Tenant, Unit};
 #[cfg(not(loom))]
 pub use sys::monotonic_ns;
 #[cfg(not(loom))]

@@ -10,7 +10,7 @@ pub const MAGIC: [u8; 8] = *b"BERTHTBL";
 /// Readers refuse any other.
 pub const VERSION_MAJOR: u16 = 1;
 /// Raised when fields, flags or codes are added; older readers skip what they do not know.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 
 /// More is surely a mistake: 24 MiB of rows.
 pub const MAX_ROWS: u32 = 1 << 16;
@@ -87,7 +87,16 @@ pub struct RawRow {
     pub name: [u8; NAME_BYTES],
     pub owner: [u8; OWNER_BYTES],
     pub gpu_uuid: [u8; GPU_UUID_BYTES],
-    pub reserved: [u64; 5],
+    // From here on since version 1.1.
+    pub deadline_ns: u64,
+    pub due_mono_ns: u64,
+    pub last_float_ns: i64,
+    pub hits: u32,
+    pub misses: u32,
+    pub unknown: u32,
+    pub unit: u8,
+    pub risk: u8,
+    pub reserved: [u8; 2],
 }
 
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
@@ -108,6 +117,11 @@ pub mod flag {
     pub const TASK_ID: u32 = 1 << 6;
     pub const TASK_STARTED: u32 = 1 << 7;
     pub const UID: u32 = 1 << 8;
+    /// Its unit and its counts, too.
+    pub const DEADLINE: u32 = 1 << 9;
+    /// Its risk, too.
+    pub const DUE: u32 = 1 << 10;
+    pub const LAST_FLOAT: u32 = 1 << 11;
     /// Some text was longer than its field and was cut.
     pub const TEXT_CUT: u32 = 1 << 16;
 }
@@ -135,7 +149,9 @@ const _: () = {
     assert!(offset_of!(RawRow, name) == 200);
     assert!(offset_of!(RawRow, owner) == 264);
     assert!(offset_of!(RawRow, gpu_uuid) == 296);
-    assert!(offset_of!(RawRow, reserved) == 344 && ROW_BYTES == 344 + 40);
+    assert!(offset_of!(RawRow, deadline_ns) == 344);
+    assert!(offset_of!(RawRow, hits) == 368);
+    assert!(offset_of!(RawRow, reserved) == 382 && ROW_BYTES == 382 + 2);
 };
 
 /// Why a file is no table this program can read.

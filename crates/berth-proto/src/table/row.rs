@@ -3,7 +3,11 @@
 //! Any `Row` can be stored: text that does not fit is cut at a character and marked as cut, pids beyond the first few
 //! are counted. Any bytes can be read: codes of later versions become "not known", bytes that are no UTF-8 are replaced.
 
+mod deadline;
+
 use std::mem::offset_of;
+
+pub use deadline::{Deadline, Due, Risk, Unit};
 
 use super::layout::{
     CONTAINER_ID_BYTES, GPU_UUID_BYTES, NAME_BYTES, OWNER_BYTES, PIDS, ROW_BYTES, RawRow, flag, put, take_u32, take_u64,
@@ -26,6 +30,8 @@ pub struct Row {
     pub state: Option<State>,
     pub task_id: Option<u64>,
     pub task_started: Option<Stamp>,
+    /// `None` without one, and in tables before version 1.1.
+    pub deadline: Option<Deadline>,
     pub process_kinds: ProcessKinds,
     /// All of them when publishing; when read, at most the first 16.
     pub pids: Vec<u32>,
@@ -126,6 +132,9 @@ impl Row {
         let (mono, wall) = (started.map(|s| s.mono_ns.to_le_bytes()), started.map(|s| s.wall_ns.to_le_bytes()));
         out.known(flag::TASK_STARTED, offset_of!(RawRow, task_started_mono_ns), mono);
         out.known(flag::TASK_STARTED, offset_of!(RawRow, task_started_wall_ns), wall);
+        if let Some(deadline) = self.deadline {
+            deadline.encode(&mut out);
+        }
         out.put(offset_of!(RawRow, state), [self.state.map_or(0, |state| state as u8)]);
         out.put(offset_of!(RawRow, process_kinds), self.process_kinds.bits().to_le_bytes());
         out.pids(&self.pids, self.pids_left_out);
@@ -152,6 +161,7 @@ impl Row {
             state: State::from_code(bytes[offset_of!(RawRow, state)]),
             task_id: row.known(flag::TASK_ID).then(|| take_u64(bytes, offset_of!(RawRow, task_id))),
             task_started: row.known(flag::TASK_STARTED).then_some(started),
+            deadline: Deadline::decode(&row),
             process_kinds: ProcessKinds::from_bits(take_u32(bytes, offset_of!(RawRow, process_kinds))),
             pids,
             pids_left_out,

@@ -1,12 +1,13 @@
 //! The table as programs in other languages see it: the C header, the C example, the Python example.
 
-use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use berth_proto::table::{RawHeader, RawRow, Row, State, Tenant, Writer, flag, header_flag, monotonic_ns};
+use berth_proto::table::{
+    Deadline, Due, RawHeader, RawRow, Risk, Row, State, Tenant, Unit, Writer, flag, header_flag, monotonic_ns,
+};
 
 use crate::support::{Other, directory, eventually, path_in, row_of, stamp};
 
@@ -57,7 +58,8 @@ fn layout() -> Vec<(String, String)> {
         reserved_words row_count rows_left_out updated_mono_ns updated_wall_ns reserved);
     let row = fields!("berth_table_row", RawRow:
         flags tenant_kind runtime state core_pct gpu_index pid_count memory_bytes task_id task_started_mono_ns
-        task_started_wall_ns uid process_kinds pids container_id name owner gpu_uuid reserved);
+        task_started_wall_ns uid process_kinds pids container_id name owner gpu_uuid deadline_ns due_mono_ns
+        last_float_ns hits misses unknown unit risk reserved);
     let codes = values! {
         "BERTH_TABLE_VERSION_MAJOR" = berth_proto::table::VERSION_MAJOR;
         "BERTH_TABLE_VERSION_MINOR" = berth_proto::table::VERSION_MINOR;
@@ -73,7 +75,16 @@ fn layout() -> Vec<(String, String)> {
         "BERTH_ROW_HAS_TASK_ID" = flag::TASK_ID;
         "BERTH_ROW_HAS_TASK_STARTED" = flag::TASK_STARTED;
         "BERTH_ROW_HAS_UID" = flag::UID;
+        "BERTH_ROW_HAS_DEADLINE" = flag::DEADLINE;
+        "BERTH_ROW_HAS_DUE" = flag::DUE;
+        "BERTH_ROW_HAS_LAST_FLOAT" = flag::LAST_FLOAT;
         "BERTH_ROW_TEXT_CUT" = flag::TEXT_CUT;
+        "BERTH_UNIT_TASK" = Unit::Task as u8;
+        "BERTH_UNIT_BURST" = Unit::Burst as u8;
+        "BERTH_RISK_SAFE" = Risk::Safe as u8;
+        "BERTH_RISK_TIGHT" = Risk::Tight as u8;
+        "BERTH_RISK_LIKELY" = Risk::Likely as u8;
+        "BERTH_RISK_LATE" = Risk::Late as u8;
         "BERTH_STATE_OPENING" = State::Opening as u8;
         "BERTH_STATE_LOADED" = State::Loaded as u8;
         "BERTH_STATE_COMPUTING" = State::Computing as u8;
@@ -99,25 +110,42 @@ fn the_c_header_has_every_field_and_code_where_rust_has_it() {
     assert_eq!(text(&Command::new(binary).output().unwrap().stdout), expected);
 }
 
-/// One row with everything known, one with nothing, one whose name fills its field.
+const LATE_NS: u64 = 3_600_000_000_000;
+
+/// One row with everything known, late by an hour; one with nothing; one whose name fills its field, between two bursts.
 fn publish_examples(path: &Path) -> Writer {
     let mut writer = Writer::create(path, 8).unwrap();
-    let full = Row { gpu_index: Some(1), memory_bytes: Some(3 << 30), core_pct: Some(42), ..row_of(1) };
+    let due = Due { mono_ns: monotonic_ns().saturating_sub(LATE_NS), risk: Some(Risk::Late) };
+    let late = Deadline { deadline_ns: 9_000_000_000, due: Some(due), hits: 12, misses: 2, ..Deadline::default() };
+    let full =
+        Row { gpu_index: Some(1), memory_bytes: Some(3 << 30), core_pct: Some(42), deadline: Some(late), ..row_of(1) };
+    let idle = Some(Deadline { deadline_ns: 1_500_000_000, ..Deadline::default() });
     let bare = Row { tenant: Tenant::User { uid: Some(1000) }, name: "grün".into(), ..Row::default() };
-    let long = Row { name: "x".repeat(64), gpu_uuid: Some("GPU-1".into()), ..Row::default() };
+    let long = Row { name: "x".repeat(64), gpu_uuid: Some("GPU-1".into()), deadline: idle, ..Row::default() };
     writer.publish(&[full, bare, long], stamp(monotonic_ns())).unwrap();
     writer
 }
 
-fn expected(columns: impl Fn(&str, &str, &str, &str) -> String) -> String {
-    let mut lines = String::new();
-    let name = format!("name-{:040}", 1);
-    for (gpu, memory, rest, name) in
-        [("1", "3072", "42\tcomputing", name.as_str()), ("-", "-", "-\t-", "grün"), ("-", "-", "-\t-", &"x".repeat(64))]
-    {
-        writeln!(lines, "{}", columns(gpu, memory, rest, name)).unwrap();
-    }
-    lines
+/// What an example prints after the core use and the state, if it prints these: deadline, what is left, hits, name.
+fn expected(with_state: bool) -> String {
+    let (name, long) = (format!("name-{:040}", 1), "x".repeat(64));
+    let rows = [
+        ["1", "3072", "42\tcomputing\t", "9.000", "FLOAT", "12/14", &name],
+        ["-", "-", "-\t-\t", "-", "-", "-", "grün"],
+        ["-", "-", "-\t-\t", "1.500", "-", "0/0", &long],
+    ];
+    let line = |[gpu, memory, state, deadline, float, hits, name]: [&str; 7]| {
+        let state = if with_state { state } else { "" };
+        format!("{gpu}\t{memory}\t{state}{deadline}\t{float}\t{hits}\t{name}\n")
+    };
+    rows.map(line).concat()
+}
+
+/// The output with `FLOAT` for what is left of the late row's deadline, which changes while it is read.
+fn without_float(printed: &str) -> String {
+    let is_late = |word: &&str| word.parse::<f64>().is_ok_and(|seconds| (-4_000.0..=-3_600.0).contains(&seconds));
+    let float = printed.split_whitespace().find(is_late).unwrap_or_else(|| panic!("nobody is late: {printed}"));
+    printed.replacen(float, "FLOAT", 1)
 }
 
 /// A reader prints the table of a living writer, and refuses that of one who has left, died, or lived before a reboot.
@@ -126,7 +154,7 @@ fn check_example(reader: &dyn Fn(&Path) -> Output, printed: &str) {
     let path = path_in(&directory);
     let writer = publish_examples(&path);
     let output = reader(&path);
-    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), (printed, ""));
+    assert_eq!((without_float(&text(&output.stdout)).as_str(), text(&output.stderr).as_str()), (printed, ""));
     let refused = |why: &str| {
         let output = reader(&path);
         assert!(!output.status.success() && output.stdout.is_empty(), "{why}: {output:?}");
@@ -150,7 +178,7 @@ fn the_c_example_prints_the_table_while_somebody_writes_it() {
     let program = directory.path().join("read");
     compile(&repository().join("examples/table/read.c"), &program);
     let run = |path: &Path| Command::new(&program).arg(path).output().unwrap();
-    check_example(&run, &expected(|gpu, memory, rest, name| format!("{gpu}\t{memory}\t{rest}\t{name}")));
+    check_example(&run, &expected(true));
     assert!(text(&run(&program).stderr).contains("is no task table"));
 }
 
@@ -173,5 +201,5 @@ fn the_python_example_prints_the_table_while_somebody_writes_it() {
     }
     let script = repository().join("examples/table/read.py");
     let run = |path: &Path| Command::new("python3").arg(&script).arg(path).output().unwrap();
-    check_example(&run, &expected(|gpu, memory, _, name| format!("{gpu}\t{memory}\t{name}")));
+    check_example(&run, &expected(false));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_proto::table::{ProcessKinds, Row, Runtime, Stamp, State, Tenant};
+use berth_proto::table::{Deadline, Due, ProcessKinds, Risk, Row, Runtime, Stamp, State, Tenant, Unit};
 use tempfile::TempDir;
 
 /// A directory in memory if there is one, as in real life.
@@ -36,6 +36,15 @@ pub fn row_of(counter: u64) -> Row {
         state: Some(State::Computing),
         task_id: Some(counter),
         task_started: Some(stamp(counter)),
+        deadline: Some(Deadline {
+            deadline_ns: counter,
+            unit: Some(Unit::Task),
+            due: Some(Due { mono_ns: counter, risk: Some(Risk::Safe) }),
+            hits: small,
+            misses: small,
+            unknown: small,
+            last_float_ns: Some(i64::from(small)),
+        }),
         process_kinds: ProcessKinds { compute: true, ..ProcessKinds::default() },
         pids: vec![small; 16],
         pids_left_out: 0,

@@ -26,6 +26,23 @@ fn tenant(text: impl Strategy<Value = String>) -> impl Strategy<Value = Tenant> 
     ]
 }
 
+fn deadline() -> impl Strategy<Value = Deadline> {
+    let unit = prop::option::of(prop::sample::select(vec![Unit::Task, Unit::Burst]));
+    let risk = prop::option::of(prop::sample::select(vec![Risk::Safe, Risk::Tight, Risk::Likely, Risk::Late]));
+    let due = prop::option::of((any::<u64>(), risk).prop_map(|(mono_ns, risk)| Due { mono_ns, risk }));
+    (any::<u64>(), unit, due, any::<[u32; 3]>(), prop::option::of(any::<i64>())).prop_map(
+        |(deadline_ns, unit, due, [hits, misses, unknown], last_float_ns)| Deadline {
+            deadline_ns,
+            unit,
+            due,
+            hits,
+            misses,
+            unknown,
+            last_float_ns,
+        },
+    )
+}
+
 /// Rows of any kind, with texts by `text` and up to `pids` pids.
 fn row<S: Strategy<Value = String> + Clone>(text: S, pids: usize) -> impl Strategy<Value = Row> {
     let who = (tenant(text.clone()), text.clone(), prop::option::of(text.clone()), any::<[bool; 4]>());
@@ -36,7 +53,12 @@ fn row<S: Strategy<Value = String> + Clone>(text: S, pids: usize) -> impl Strate
         prop::option::of(0..=100u8),
     );
     let stamp = (any::<u64>(), any::<u64>()).prop_map(|(mono_ns, wall_ns)| Stamp { mono_ns, wall_ns });
-    let task = (prop::option::of(state()), prop::option::of(any::<u64>()), prop::option::of(stamp));
+    let task = (
+        prop::option::of(state()),
+        prop::option::of(any::<u64>()),
+        prop::option::of(stamp),
+        prop::option::of(deadline()),
+    );
     (who, gpu, task, prop::collection::vec(any::<u32>(), 0..=pids)).prop_map(|(who, gpu, task, pids)| Row {
         tenant: who.0,
         name: who.1,
@@ -54,6 +76,7 @@ fn row<S: Strategy<Value = String> + Clone>(text: S, pids: usize) -> impl Strate
         state: task.0,
         task_id: task.1,
         task_started: task.2,
+        deadline: task.3,
         pids,
         pids_left_out: 0,
         text_cut: false,
@@ -108,11 +131,31 @@ fn unknown_is_a_flag_that_is_not_set_and_no_value() {
         core_pct: Some(0),
         task_id: Some(0),
         task_started: Some(Stamp::default()),
+        deadline: Some(Deadline { due: Some(Due::default()), last_float_ns: Some(0), ..Deadline::default() }),
         ..Row::default()
     };
     assert_eq!(Row::decode(&encoded(&zeros)), zeros);
     assert_eq!(Row::decode(&encoded(&Row::default())), Row::default());
     assert_eq!(take_u32(&encoded(&Row::default()), offset_of!(RawRow, flags)), 0);
+}
+
+/// In a table of version 1.0 the bytes of deadlines were reserved and 0, and their flags not set.
+#[test]
+fn a_row_of_before_deadlines_has_none() {
+    let row = Row { name: "web".into(), memory_bytes: Some(7), ..Row::default() };
+    let bytes = encoded(&row);
+    assert_eq!(bytes[offset_of!(RawRow, deadline_ns)..], [0; 40]);
+    assert_eq!(Row::decode(&bytes), row);
+}
+
+/// What readers of version 1.0 know of a row is where it was, whatever its deadline.
+#[test]
+fn a_deadline_moves_nothing_that_was_there_before() {
+    let row = Row { name: "web".into(), memory_bytes: Some(7), ..Row::default() };
+    let deadline = Deadline { deadline_ns: u64::MAX, hits: 3, last_float_ns: Some(-1), ..Deadline::default() };
+    let with = encoded(&Row { deadline: Some(deadline), ..row.clone() });
+    let (flags, rest) = (size_of::<u32>(), offset_of!(RawRow, deadline_ns));
+    assert_eq!(with[flags..rest], encoded(&row)[flags..rest]);
 }
 
 #[test]
@@ -131,6 +174,13 @@ fn codes_of_later_versions_are_read_as_not_known() {
     assert_eq!((read.state, read.tenant), (None, Tenant::Container { runtime: None, id: None }));
     bytes[offset_of!(RawRow, tenant_kind)] = 99;
     assert_eq!(Row::decode(&bytes).tenant, Tenant::Unknown);
+    let due = Due { mono_ns: 5, risk: Some(Risk::Late) };
+    let deadline = Deadline { unit: Some(Unit::Burst), due: Some(due), ..Deadline::default() };
+    let mut bytes = encoded(&Row { deadline: Some(deadline), ..Row::default() });
+    bytes[offset_of!(RawRow, unit)] += 1;
+    bytes[offset_of!(RawRow, risk)] += 1;
+    let read = Row::decode(&bytes).deadline.unwrap();
+    assert_eq!((read.unit, read.due), (None, Some(Due { risk: None, ..due })));
 }
 
 #[test]
