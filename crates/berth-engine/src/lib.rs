@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod deadlines;
 mod describe;
 mod guarded;
 mod log;
@@ -27,11 +28,12 @@ use berth_host::clock;
 use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Ask, Refusal, Reply};
-use berth_model::history::Spent;
-use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot};
+use berth_model::history::{LeftOpen, Spent};
+use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
 use berth_store::history::History;
 
 pub use control::Control;
+use deadlines::{Deadlines, Scene, by_looks};
 pub use describe::describe;
 pub use guarded::Guarded;
 use log::log_change;
@@ -96,9 +98,13 @@ impl Engine {
         };
         let sources = Sources::start(settings, &event_tx)?;
         let mut history = None;
+        let mut deadlines = Deadlines::new(settings.deadline.clone(), settings.monitor.ended_tasks);
         let manager = match what {
             Publish::WithTable(guarded) => {
-                let (annals, opened) = manage::open_annals(settings, &clock::anchor());
+                let (annals, opened) =
+                    manage::open_annals(settings, |record| deadlines.recall(record), &clock::anchor());
+                let left = opened.as_ref().map(|history| history.left_units.clone()).unwrap_or_default();
+                deadlines.resume(annals.writer(), left, clock::boot().as_deref());
                 history = opened;
                 manage::manager(settings, sources.probes(), &event_tx, annals, guarded, clock::now())?
             }
@@ -110,6 +116,9 @@ impl Engine {
         let looper = Loop {
             monitor: Monitor::new(settings.monitor.clone()),
             manager,
+            deadlines,
+            boot: clock::boot(),
+            idle_after: settings.monitor.idle_after.get(),
             turn_at: None,
             sources,
             table,
@@ -165,6 +174,10 @@ struct Loop {
     monitor: Monitor,
     /// Before the sources: whoever is held is set free while there still are probes.
     manager: Result<Manager, Unmanaged>,
+    deadlines: Deadlines,
+    /// By which instants of this boot are told from those of another.
+    boot: Option<String>,
+    idle_after: Duration,
     /// When the manager wants to be asked again though nothing has happened.
     turn_at: Option<Mono>,
     sources: Sources,
@@ -190,6 +203,9 @@ impl Loop {
             let mut changes = Vec::new();
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
+                if let Event::ContainerGone { id } = &event {
+                    self.deadlines.forget(id);
+                }
                 if let Ok(manager) = &mut self.manager {
                     manager.note(&event, clock::now());
                 }
@@ -230,18 +246,48 @@ impl Loop {
 
     /// Lets the policy decide upon what is known now, and shows what came of it.
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
+        self.attend(snapshot, changes, now);
         self.tasks_ended(snapshot, changes);
-        let manager = match &mut self.manager {
-            Ok(manager) => manager,
-            Err(unmanaged) => return unmanaged.annals.keep_open(snapshot, now),
+        self.turn_at = None;
+        if let Ok(manager) = &mut self.manager {
+            let labels = |tenant: &TenantKey| self.monitor.labels_of(tenant).cloned();
+            let outcome = manager.turn(snapshot, &labels, &self.deadlines, now);
+            self.turn_at = outcome.again_at;
+            changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
+            changes.extend(outcome.gone);
+            changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
+            manager.show(snapshot, now);
+        }
+        changes.extend(self.deadlines.show(snapshot, now));
+        self.turn_at = self.turn_at.into_iter().chain(self.deadlines.again_at(now.mono)).min();
+        let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
+        match &mut self.manager {
+            Ok(manager) => manager.keep_open(snapshot, &left, now),
+            Err(unmanaged) => unmanaged.annals.keep_open(snapshot, &left, now),
+        }
+    }
+
+    /// Judges those who have a deadline.
+    fn attend(&mut self, snapshot: &Snapshot, changes: &[Change], now: &Anchor) {
+        let Self { monitor, manager, deadlines, idle_after, .. } = self;
+        let (monitor, manager) = (&*monitor, &*manager);
+        let owners = |row: &TaskRow| match manager {
+            Ok(manager) => manager.owners_of(row, monitor.labels_of(&row.tenant)),
+            Err(_) => row.owner.iter().cloned().collect(),
         };
-        let outcome = manager.turn(snapshot, &|tenant| self.monitor.labels_of(tenant).cloned(), now);
-        self.turn_at = outcome.again_at;
-        changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
-        changes.extend(outcome.gone);
-        changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
-        manager.show(snapshot, now);
-        manager.keep_open(snapshot, now);
+        let pulse = |row: &TaskRow| match manager {
+            Ok(manager) => manager.pulse(row, now.mono),
+            Err(_) => by_looks(row, *idle_after, now.mono),
+        };
+        let scene = Scene {
+            snapshot,
+            labels: &|tenant| monitor.labels_of(tenant),
+            owners: &owners,
+            pulse: &pulse,
+            processes: &|tenant| monitor.processes_of(tenant),
+            now,
+        };
+        deadlines.attend(&scene, changes);
     }
 
     /// Tasks that ended are remembered, also where nobody can be held.
@@ -249,10 +295,13 @@ impl Loop {
         for change in changes {
             let Change::TaskEnded { task, tenant, at, .. } = change else { continue };
             let ended = snapshot.ended.iter().find(|ended| ended.task_id == *task);
-            match (&mut self.manager, ended) {
+            let record = match (&mut self.manager, ended) {
                 (Ok(manager), ended) => manager.task_ended(tenant, *at, ended.map(Arc::as_ref)),
-                (Err(unmanaged), Some(ended)) => unmanaged.annals.task(ended, Spent::default()),
-                (Err(_), None) => {}
+                (Err(unmanaged), Some(ended)) => Some(unmanaged.annals.task(ended, Spent::default())),
+                (Err(_), None) => None,
+            };
+            if let Some(record) = &record {
+                self.deadlines.learn(record);
             }
         }
     }
@@ -275,9 +324,15 @@ impl Loop {
     fn leave(&mut self) {
         let now = self.steady.date(clock::anchor());
         let mut snapshot = self.monitor.snapshot(&now);
+        let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
         match &self.manager {
-            Ok(manager) => manager.leave(&mut snapshot, &now),
-            Err(unmanaged) => unmanaged.annals.leave(&snapshot, &now),
+            Ok(manager) => manager.leave(&mut snapshot, &left, &now),
+            Err(unmanaged) => unmanaged.annals.leave(&snapshot, &left, &now),
         }
     }
+}
+
+/// Whose units go on, for the next daemon; nobody's where boots cannot be told apart.
+fn left_of(deadlines: &Deadlines, boot: Option<&String>, now: Mono) -> impl Fn(&TenantKey) -> Option<LeftOpen> {
+    move |tenant| Some(LeftOpen { boot: boot?.clone(), left: deadlines.open(tenant, now)? })
 }

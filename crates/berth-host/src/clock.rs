@@ -16,6 +16,11 @@ pub struct BootTicks(pub u64);
 /// `USER_HZ`, by which the kernel shows times to programs: 100 on every architecture there is an NVIDIA driver for.
 const NANOS_PER_TICK: u64 = 10_000_000;
 
+/// Which boot the monotonic clock counts in; `None` where the kernel does not tell.
+pub fn boot() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
+}
+
 /// Now, on the host's monotonic clock.
 pub fn now() -> Mono {
     Mono(nanos(clock_gettime(ClockId::Monotonic)))

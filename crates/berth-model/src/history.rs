@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{is_called, may_be_called};
-use crate::deadline::{Deadline, Judged, Tally, Unit, Verdict};
+use crate::deadline::{Deadline, Judged, Left, Tally, Unit, Verdict};
 use crate::event::Evidence;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TaskId, TenantKey};
@@ -65,6 +65,17 @@ pub struct TaskStory {
     pub peak_memory_bytes: Option<Bytes>,
     /// `None`: it went on when the daemon stopped.
     pub end: Option<TaskEnd>,
+    /// Its unit of work under way, for the next daemon; only of one that goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Box<LeftOpen>>,
+}
+
+/// A unit of work under way, as it was last heard of. Its instants are of that boot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftOpen {
+    pub boot: String,
+    #[serde(flatten)]
+    pub left: Left,
 }
 
 /// What became of a unit of work, in hindsight. Durations are of the monotonic clock.
@@ -202,6 +213,7 @@ impl Record {
                 spent,
                 peak_memory_bytes: task.peak_memory_bytes,
                 end: Some(task.end),
+                left: None,
             }),
         }
     }
@@ -276,6 +288,7 @@ mod tests {
             spent: Spent::default(),
             peak_memory_bytes: None,
             end: None,
+            left: None,
         })
     }
 

@@ -22,11 +22,11 @@ pub mod stat;
 mod testing;
 pub mod time;
 
+pub use deadline::Deadline;
 pub use event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, HealthChecks,
     Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
-pub use deadline::Deadline;
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;
 pub use quantity::{Bytes, Percent};

@@ -83,6 +83,7 @@ fn record(number: u64) -> Record {
             spent: Spent { active_seconds: Some(40.123_456), held_seconds: Some(3.5), burst_seconds: Some(1.25) },
             peak_memory_bytes: Some(Bytes(11 << 30)),
             end: Some(TaskEnd::Left),
+            left: None,
         }),
     }
 }

@@ -17,6 +17,7 @@ mod meter;
 mod past;
 mod pausing;
 mod pools;
+mod pulse;
 mod rehearsal;
 mod room;
 mod rules;
@@ -44,9 +45,10 @@ use berth_policy::{Action, Activity, Decision, Policy, View, Waiting};
 use berth_store::{Entry, Found, Journal};
 
 use crate::Guarded;
+use crate::deadlines::Deadlines;
 use activity::Activities;
 use annals::{Annals, hold_record};
-pub(crate) use annals::{Unmanaged, open as open_annals};
+pub(crate) use annals::{LeftOf, Unmanaged, open as open_annals};
 use asks::Asks;
 use crew::Crew;
 use ground::{Ground, Place};
@@ -92,6 +94,8 @@ pub(crate) struct Manager {
     names: BTreeMap<TenantKey, String>,
     /// Processes whose calls that wait for the GPU are watched.
     watched: BTreeSet<ProcKey>,
+    /// Who has a deadline.
+    judged: BTreeSet<TenantKey>,
     queue: Vec<Waiting>,
     /// On what terms those are held that a policy was told of.
     terms: BTreeMap<TenantKey, Terms>,
@@ -140,6 +144,7 @@ impl Manager {
             onlookers_at: None,
             names: BTreeMap::new(),
             watched: BTreeSet::new(),
+            judged: BTreeSet::new(),
             queue: Vec::new(),
             terms: BTreeMap::new(),
             gpus: BTreeMap::new(),
@@ -231,31 +236,36 @@ impl Manager {
     }
 
     /// A task has ended, and is shown as `ended` unless nobody wants to see any.
-    pub fn task_ended(&mut self, tenant: &TenantKey, at: Mono, ended: Option<&EndedTask>) {
+    pub fn task_ended(&mut self, tenant: &TenantKey, at: Mono, ended: Option<&EndedTask>) -> Option<Record> {
         let held = self.keeper.task_ended(tenant, at);
         let spent = self.meters.close(tenant, at, ended.map_or(0.0, |ended| ended.seconds), held);
-        if let Some(ended) = ended {
-            self.annals.task(ended, spent);
-        }
+        ended.map(|ended| self.annals.task(ended, spent))
     }
 
     /// For the next daemon, if this one is killed.
-    pub fn keep_open(&mut self, snapshot: &Snapshot, now: &Anchor) {
-        self.annals.keep_open(snapshot, now);
+    pub fn keep_open(&mut self, snapshot: &Snapshot, left: &LeftOf<'_>, now: &Anchor) {
+        self.annals.keep_open(snapshot, left, now);
     }
 
     /// The daemon stops while these go on.
-    pub fn leave(&self, snapshot: &mut Snapshot, now: &Anchor) {
+    pub fn leave(&self, snapshot: &mut Snapshot, left: &LeftOf<'_>, now: &Anchor) {
         self.show(snapshot, now);
-        self.annals.leave(snapshot, now);
+        self.annals.leave(snapshot, left, now);
     }
 
     /// Decides and acts upon what is known now.
-    pub fn turn(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: &Anchor) -> Outcome {
+    pub fn turn(
+        &mut self,
+        snapshot: &Snapshot,
+        labels: &dyn Fn(&TenantKey) -> Labels,
+        deadlines: &Deadlines,
+        now: &Anchor,
+    ) -> Outcome {
         self.meet(snapshot, now.mono);
         self.hear(snapshot, labels, now);
         let signals_at = self.heed_signals(now.mono);
-        let decide_at = self.decide(snapshot, labels, now.mono);
+        self.judged = deadlines.watched();
+        let decide_at = self.decide(snapshot, labels, deadlines, now.mono);
         let mut outcome = self.carry_out(now);
         self.answer(&outcome.changes, now);
         self.measure(snapshot, now.mono);
@@ -270,7 +280,13 @@ impl Manager {
     }
 
     /// What the policy wants becomes what is wanted. When to ask it again.
-    fn decide(&mut self, snapshot: &Snapshot, labels: &dyn Fn(&TenantKey) -> Labels, now: Mono) -> Option<Mono> {
+    fn decide(
+        &mut self,
+        snapshot: &Snapshot,
+        labels: &dyn Fn(&TenantKey) -> Labels,
+        deadlines: &Deadlines,
+        now: Mono,
+    ) -> Option<Mono> {
         if self.policy.is_none() {
             self.watch(&View::default());
             self.hand_out(&View::default(), now);
@@ -278,6 +294,7 @@ impl Manager {
         }
         self.terms = self.terms_of(snapshot, labels);
         let mut view = view::view(snapshot, &self.activities, &self.keeper, &self.terms, &self.annals, now);
+        view.tenants.iter_mut().for_each(|tenant| tenant.work = deadlines.work(&tenant.key, now));
         self.tell_room(&mut view, now);
         self.watch(&view);
         if let Some(rehearsal) = &mut self.rehearsal {
@@ -412,14 +429,16 @@ impl Manager {
         }
     }
 
-    /// Evidence is wanted of everybody who shares a GPU: the end of their computing is someone else's turn.
+    /// Evidence is wanted of everybody who shares a GPU: the end of their computing is someone else's turn. And of those who have a
+    /// deadline: when they compute is what they are judged by.
     fn watch(&mut self, view: &View) {
         let shared = view.tenants.iter().filter(|tenant| {
             let is_beside =
                 |other: &&berth_policy::Tenant| other.key != tenant.key && !other.gpus.is_disjoint(&tenant.gpus);
             view.tenants.iter().any(|other| is_beside(&other))
         });
-        let wanted: BTreeSet<ProcKey> = shared.flat_map(|tenant| self.activities.processes_of(&tenant.key)).collect();
+        let keys = shared.map(|tenant| &tenant.key).chain(&self.judged);
+        let wanted: BTreeSet<ProcKey> = keys.flat_map(|tenant| self.activities.processes_of(tenant)).collect();
         for process in self.watched.symmetric_difference(&wanted) {
             self.ground.watch_drains(*process, wanted.contains(process));
         }

@@ -148,6 +148,7 @@ mod tests {
             },
             peak_memory_bytes: Some(Bytes(7)),
             end: Some(TaskEnd::Left),
+            left: None,
         }
     }
 

@@ -67,7 +67,7 @@ impl Manager {
     }
 
     /// As shown, and by number where no label says whose it is: containers of many people may run as one user.
-    fn owners_of(&self, row: &TaskRow, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
+    pub(crate) fn owners_of(&self, row: &TaskRow, labels: Option<&BTreeMap<String, String>>) -> Vec<String> {
         let is_labelled = labels.and_then(|labels| labels.get(OWNER_LABEL)).is_some_and(|owner| !owner.is_empty());
         let uids = if is_labelled { Vec::new() } else { self.activities.uids_of(&row.tenant) };
         row.owner.iter().cloned().chain(uids.into_iter().flatten().map(|uid| uid.to_string())).collect()

@@ -110,6 +110,7 @@ struct Host {
     labels: BTreeMap<TenantKey, BTreeMap<String, String>>,
     changes: Vec<Change>,
     guarded: Guarded,
+    deadlines: Deadlines,
     _dir: tempfile::TempDir,
 }
 
@@ -152,6 +153,7 @@ impl Host {
             labels: BTreeMap::new(),
             changes: Vec::new(),
             guarded,
+            deadlines: Deadlines::new(settings::Deadlines::default(), 16),
             _dir: dir,
         };
         let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());
@@ -170,7 +172,8 @@ impl Host {
         loop {
             let now = Anchor { mono: Mono(self.now), wall: Timestamp::from_second(1_000).unwrap() };
             let snapshot = self.monitor.snapshot(&now);
-            let outcome = self.manager.turn(&snapshot, &|tenant| self.labels.get(tenant).cloned(), &now);
+            let outcome =
+                self.manager.turn(&snapshot, &|tenant| self.labels.get(tenant).cloned(), &self.deadlines, &now);
             let Self { manager, changes, .. } = self;
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
             changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));

@@ -28,8 +28,9 @@ const MOST_BEHIND: usize = 16;
 pub enum Pulse {
     /// Something of it runs on a GPU, as one of `crowd` there.
     Computes { since: Mono, crowd: u32 },
-    /// It wants to compute, or would, and is kept from it; `behind` is for whom, as people call it.
-    Waits { since: Mono, behind: Option<String> },
+    /// It is kept from going on; `behind` is for whom, as people call it. `since`: it has wanted to compute since then, `None` where it
+    /// stands elsewhere than at a launch.
+    Waits { since: Option<Mono>, behind: Option<String> },
     /// It has computed, and nothing of it has run since then.
     Quiet { since: Mono },
     /// It has not computed yet: makes its context, copies.
@@ -78,8 +79,8 @@ pub struct Work {
     pub due: Mono,
     /// GPU time so far, as if alone.
     pub active: Duration,
-    /// It waits for its next launch to come: nothing of it is under way.
-    pub is_quiet: bool,
+    /// Since when nothing of it computes, if it has before.
+    pub quiet_since: Option<Mono>,
 }
 
 /// A unit that is over.
@@ -120,7 +121,17 @@ pub struct Judge {
     settings: Deadlines,
     accounts: BTreeMap<TenantKey, Account>,
     /// Units of an earlier daemon that may go on.
-    left: Vec<(TenantKey, BTreeSet<ProcKey>, Open)>,
+    left: Vec<(TenantKey, Left)>,
+}
+
+/// A unit that was under way when an earlier daemon was last heard of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Left {
+    pub processes: BTreeSet<ProcKey>,
+    /// When that was, in this boot.
+    pub heard: Mono,
+    pub deadline: Option<Deadline>,
+    pub open: Open,
 }
 
 // === impl Judge ===
@@ -130,20 +141,20 @@ impl Judge {
         Self { settings, accounts: BTreeMap::new(), left: Vec::new() }
     }
 
-    /// A unit that was under way when an earlier daemon was last heard of, in this boot, by these processes.
-    pub fn recall(&mut self, tenant: TenantKey, processes: BTreeSet<ProcKey>, open: Open) {
-        self.left.push((tenant, processes, open));
+    /// It may go on. A burst that was under way then is over, or another now.
+    pub fn recall(&mut self, tenant: TenantKey, left: Left) {
+        self.left.push((tenant, left));
     }
 
     /// Of those that were recalled, the ones nobody has come back for: their end was not seen.
-    pub fn lost(&mut self) -> Vec<(TenantKey, Open)> {
-        std::mem::take(&mut self.left).into_iter().map(|(tenant, _, open)| (tenant, open)).collect()
+    pub fn lost(&mut self) -> Vec<(TenantKey, Left)> {
+        std::mem::take(&mut self.left)
     }
 
     /// Takes in what a tenant does; a unit that is over by that is told.
     pub fn sit(&mut self, sitting: Sitting<'_>, now: Mono) -> Option<Judged> {
         let Sitting { tenant, task, task_started, evidence, processes, terms, pulse } = sitting;
-        let resumed = self.resumed(tenant, &processes);
+        let resumed = self.resumed(tenant, &processes, now);
         let account = self.accounts.entry(tenant.clone()).or_insert_with(|| Account::new(task, now));
         if account.task != task {
             *account = Account::new(task, now);
@@ -151,7 +162,6 @@ impl Judge {
         account.charge(now);
         account.processes = processes;
         account.terms = terms.cloned();
-        account.serves |= resumed.as_ref().is_some_and(|open| open.unit == Unit::Burst);
         account.open = resumed.or(account.open.take());
         let closed = if account.is_by_burst() {
             account.burst(&pulse, self.settings.burst_gap.get(), now)
@@ -175,9 +185,15 @@ impl Judge {
         account.judged(tenant, open, Some(ended))
     }
 
-    /// Everybody's unit under way, for the next daemon.
-    pub fn open(&self) -> impl Iterator<Item = (&TenantKey, &BTreeSet<ProcKey>, &Open)> {
-        self.accounts.iter().filter_map(|(tenant, account)| Some((tenant, &account.processes, account.open.as_ref()?)))
+    /// A tenant's unit under way, for the next daemon.
+    pub fn open(&self, tenant: &TenantKey, now: Mono) -> Option<Left> {
+        let Account { processes, terms, open, .. } = self.accounts.get(tenant)?;
+        Some(Left {
+            processes: processes.clone(),
+            heard: now,
+            deadline: terms.as_ref().map(|terms| terms.deadline),
+            open: open.clone()?,
+        })
     }
 
     /// A tenant's unit under way; `None` without a deadline, and between bursts.
@@ -189,7 +205,7 @@ impl Judge {
             started: open.started,
             due: open.started + terms.deadline.get(),
             active: open.active,
-            is_quiet: open.quiet_since.is_some(),
+            quiet_since: open.quiet_since,
         })
     }
 
@@ -209,12 +225,15 @@ impl Judge {
     }
 
     /// The unit an earlier daemon saw begin, if it is of the same processes.
-    fn resumed(&mut self, tenant: &TenantKey, processes: &BTreeSet<ProcKey>) -> Option<Open> {
-        let is_same = |(whose, left, _): &(TenantKey, BTreeSet<ProcKey>, Open)| {
-            whose == tenant && left.intersection(processes).next().is_some()
+    fn resumed(&mut self, tenant: &TenantKey, processes: &BTreeSet<ProcKey>, now: Mono) -> Option<Open> {
+        let is_same = |(whose, left): &(TenantKey, Left)| {
+            let is_task = left.open.unit == Unit::Task;
+            is_task && whose == tenant && left.processes.intersection(processes).next().is_some()
         };
         let at = self.left.iter().position(is_same)?;
-        Some(self.left.swap_remove(at).2)
+        let (_, Left { mut open, heard, .. }) = self.left.swap_remove(at);
+        open.unknown += now.since(heard);
+        Some(open)
     }
 }
 
@@ -274,7 +293,7 @@ impl Account {
             && is_auto
         {
             self.serves = true;
-            let first = open.clone().as_burst()?;
+            let first = open.clone().into_burst()?;
             self.open = Some(Open::burst(since));
             return Some((first, ended));
         }
@@ -284,7 +303,7 @@ impl Account {
 
     /// The unit is a burst, which is over when nothing more has come for as long as `gap`.
     fn burst(&mut self, pulse: &Pulse, gap: Duration, now: Mono) -> Option<(Open, Mono)> {
-        self.open = self.open.take().and_then(Open::as_burst);
+        self.open = self.open.take().and_then(Open::into_burst);
         let seen = pulse.busy_since().unwrap_or(now);
         let over = self.open.as_ref().and_then(|open| open.quiet_since).filter(|quiet| seen.since(*quiet) >= gap);
         let closed = over.and_then(|ended| Some((self.open.take()?, ended)));
@@ -338,7 +357,7 @@ impl Open {
     }
 
     /// From when it first wanted to compute; `None` if it never did.
-    fn as_burst(self) -> Option<Self> {
+    fn into_burst(self) -> Option<Self> {
         let started = if self.unit == Unit::Burst { self.started } else { self.first_busy? };
         Some(Self { unit: Unit::Burst, started, ..self })
     }
@@ -392,7 +411,8 @@ impl Open {
 impl Pulse {
     fn busy_since(&self) -> Option<Mono> {
         match self {
-            Pulse::Computes { since, .. } | Pulse::Waits { since, .. } => Some(*since),
+            Pulse::Computes { since, .. } => Some(*since),
+            Pulse::Waits { since, .. } => *since,
             Pulse::Quiet { .. } | Pulse::Loads | Pulse::Unknown => None,
         }
     }

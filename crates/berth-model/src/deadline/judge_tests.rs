@@ -28,7 +28,7 @@ fn quiet(since: u64) -> Pulse {
 }
 
 fn waits(since: u64, behind: &str) -> Pulse {
-    Pulse::Waits { since: at(since), behind: Some(behind.to_owned()) }
+    Pulse::Waits { since: Some(at(since)), behind: Some(behind.to_owned()) }
 }
 
 /// A judge and one tenant in a task that began at 0.
@@ -182,46 +182,57 @@ fn what_was_mostly_not_seen_is_not_said_to_have_computed() {
     assert_eq!(bench.judged[0].active_seconds, None);
 }
 
-/// What the daemon before wrote down of it.
-fn left(open: &Judge) -> (BTreeSet<ProcKey>, Open) {
-    let (_, processes, open) = open.open().next().unwrap();
-    let written = serde_json::to_string(open).unwrap();
-    (processes.clone(), serde_json::from_str(&written).unwrap())
+/// What the daemon before wrote down of it, at that time.
+fn left(judge: &Judge, millis: u64) -> Left {
+    let written = serde_json::to_string(&judge.open(&TENANT, at(millis)).unwrap()).unwrap();
+    serde_json::from_str(&written).unwrap()
+}
+
+/// A daemon that finds the tenant, with this process, at 50 s.
+fn next_daemon(left: Left, pid: u32) -> Judge {
+    let mut judge = Judge::new(Deadlines::default());
+    judge.recall(TENANT, left);
+    let terms = terms(UnitRule::Auto, "9s");
+    let sitting = Sitting {
+        tenant: &TENANT,
+        task: TaskId(1),
+        task_started: at(50_000),
+        evidence: Evidence::Look,
+        processes: processes(&[pid]),
+        terms: Some(&terms),
+        pulse: computes(50_000),
+    };
+    assert_eq!(judge.sit(sitting, at(50_000)), None);
+    judge
 }
 
 #[test]
-fn a_unit_goes_on_with_the_next_daemon_if_its_processes_do() {
+fn a_task_goes_on_with_the_next_daemon_if_its_processes_do() {
     let mut before = Bench::new(UnitRule::Task, "9s");
     before.sit(1_000, waits(1_000, "a")).sit(3_000, computes(3_000));
-    let (whose, open) = left(&before.judge);
     for (pid, started, lost) in [(1, 0, 0), (2, 50_000, 1)] {
-        let mut after = Judge::new(Deadlines::default());
-        after.recall(TENANT, whose.clone(), open.clone());
-        let terms = terms(UnitRule::Task, "9s");
-        let sitting = Sitting {
-            tenant: &TENANT,
-            task: TaskId(1),
-            task_started: at(50_000),
-            evidence: Evidence::Look,
-            processes: processes(&[pid]),
-            terms: Some(&terms),
-            pulse: computes(50_000),
-        };
-        assert_eq!(after.sit(sitting, at(50_000)), None);
+        let mut after = next_daemon(left(&before.judge, 3_000), pid);
         assert_eq!(after.work(&TENANT).map(|work| work.started), Some(at(started)), "pid {pid}");
         assert_eq!(after.lost().len(), lost);
     }
+    let judged = next_daemon(left(&before.judge, 3_000), 1).task_ended(&TENANT, at(60_000)).unwrap();
+    assert_eq!((judged.float_seconds, judged.active_seconds), (Some(-51.0), None), "nobody saw what it did meanwhile");
+}
+
+#[test]
+fn a_burst_of_an_earlier_daemon_is_not_taken_to_go_on() {
+    let mut before = Bench::new(UnitRule::Burst, "9s");
+    before.sit(1_000, computes(1_000));
+    let mut after = next_daemon(left(&before.judge, 1_000), 1);
+    assert_eq!((after.work(&TENANT).map(|work| work.started), after.lost().len()), (Some(at(50_000)), 1));
 }
 
 #[test]
 fn a_unit_nobody_comes_back_for_has_no_verdict() {
     let mut before = Bench::new(UnitRule::Task, "9s");
     before.sit(1_000, computes(1_000));
-    let (whose, open) = left(&before.judge);
-    let mut after = Judge::new(Deadlines::default());
-    after.recall(TENANT, whose, open);
-    let [(tenant, open)] = &after.lost()[..] else { panic!("it is lost") };
-    let judged = open.clone().judged(tenant, TaskId(1), "9".parse().unwrap(), None);
+    let Left { open, deadline, .. } = left(&before.judge, 1_000);
+    let judged = open.judged(&TENANT, TaskId(1), deadline.unwrap(), None);
     assert_eq!((judged.float_seconds, judged.active_seconds, judged.why), (None, None, None));
 }
 

@@ -9,6 +9,7 @@ mod judge;
 mod terms;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
 pub use bound::{Bound, InvalidBound, Whose};
-pub use judge::{Judge, Judged, Open, Pulse, Sitting, Work};
+pub use judge::{Judge, Judged, Left, Open, Pulse, Sitting, Work};
 pub use terms::{Asked, Given, Origin, Read, Terms, Who, terms};
 
 /// The container label that holds a deadline, as written by whoever assigned it.
@@ -230,6 +231,14 @@ impl Tally {
             Verdict::Unknown => &mut self.unknown,
         };
         *counter += 1;
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.unknown += other.unknown;
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::stay::Stay;
 use super::{Gpu, Monitor, Naming};
 use crate::event::ContainerFacts;
-use crate::id::{GpuIndex, TenantKey};
+use crate::id::{GpuIndex, ProcKey, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::snapshot::{DeadlineTotals, GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
@@ -34,6 +34,12 @@ impl Monitor {
     /// What a tenant's container is labelled with; `None` if it is no container, or the engine has not told.
     pub fn labels_of(&self, tenant: &TenantKey) -> Option<&BTreeMap<String, String>> {
         self.container_of(tenant).map(|facts| &facts.labels)
+    }
+
+    /// The tenant's processes that are on a GPU or on their way there.
+    pub fn processes_of(&self, tenant: &TenantKey) -> BTreeSet<ProcKey> {
+        let own = self.stays.iter().filter(|(_, stay)| stay.facts.tenant.is(tenant) && stay.is_present());
+        own.map(|(process, _)| *process).collect()
     }
 
     pub(super) fn tenants_on(&self, gpu: GpuIndex) -> BTreeSet<&TenantKey> {

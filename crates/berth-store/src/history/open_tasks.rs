@@ -38,6 +38,11 @@ pub fn read(place: &Place) -> io::Result<Vec<Record>> {
     Ok(records.collect())
 }
 
+/// It tells the end of a task, not that it was lost sight of.
+pub fn has_ended(record: &Record) -> bool {
+    matches!(&record.what, Happening::Task(story) if story.end.is_some())
+}
+
 /// Both are of the same task.
 pub fn is_same(one: &Record, other: &Record) -> bool {
     match (&one.what, &other.what) {

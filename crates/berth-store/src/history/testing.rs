@@ -35,6 +35,7 @@ pub fn any_record() -> impl Strategy<Value = Record> {
                 spent: Spent { active_seconds, held_seconds: Some(0.25), burst_seconds: None },
                 peak_memory_bytes: Some(Bytes(task_id / 2)),
                 end: active_seconds.map(|_| TaskEnd::Exited),
+                left: None,
             })
         },
     );

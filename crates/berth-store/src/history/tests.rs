@@ -319,6 +319,7 @@ fn task(number: u64, end: Option<TaskEnd>) -> Record {
         spent: Spent::default(),
         peak_memory_bytes: None,
         end,
+        left: None,
     };
     record(3, "a", Happening::Task(story))
 }
@@ -335,9 +336,22 @@ fn tasks_under_way_outlive_a_daemon_that_could_not_tell_of_their_end_and_no_othe
     drop(history);
     let (history, found) = open(&dir).unwrap();
     assert_eq!((history.left_open.as_slice(), found.len()), (&[task(2, None)][..], 1));
+    assert_eq!(history.left_units, history.left_open);
     history.writer().keep_open(vec![]);
     drop(history);
     assert_eq!(open(&dir).unwrap().0.left_open, []);
+}
+
+#[test]
+fn units_of_tasks_that_were_lost_sight_of_may_go_on_and_those_of_tasks_that_ended_do_not() {
+    let (_parent, dir) = home();
+    let (history, _) = open(&dir).unwrap();
+    history.writer().write(task(1, None));
+    history.writer().write(task(2, Some(TaskEnd::Left)));
+    history.writer().keep_open(vec![task(1, None), task(2, None)]);
+    drop(history);
+    let (history, _) = open(&dir).unwrap();
+    assert_eq!((history.left_open.len(), history.left_units.as_slice()), (0, &[task(1, None)][..]));
 }
 
 #[test]

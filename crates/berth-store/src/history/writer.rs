@@ -33,6 +33,8 @@ pub struct History {
     thread: Option<JoinHandle<()>>,
     /// Tasks that were under way when the daemon before this one was last heard of, and of whose end nothing is written.
     pub left_open: Vec<Record>,
+    /// Of these the units of work may go on: whatever is not known to have ended.
+    pub left_units: Vec<Record>,
 }
 
 #[derive(Debug)]
@@ -60,8 +62,10 @@ impl History {
     ) -> Result<History, HistoryError> {
         let appender = Appender::open(dir, most, proc_root)?;
         let mut left_open = left_open(appender.place());
+        let mut left_units = left_open.clone();
         let damaged = read::replay(appender.place(), REPLAYED, |record| {
             left_open.retain(|open| !open_tasks::is_same(open, &record));
+            left_units.retain(|open| !open_tasks::is_same(open, &record) || !open_tasks::has_ended(&record));
             each(record);
         })?;
         if damaged > 0 {
@@ -74,7 +78,7 @@ impl History {
             .name("berth-history".into())
             .spawn(move || scribe.run(&message_rx))
             .map_err(|source| HistoryError::Thread { source })?;
-        Ok(History { writer: Some(writer), thread: Some(thread), left_open })
+        Ok(History { writer: Some(writer), thread: Some(thread), left_open, left_units })
     }
 
     pub fn writer(&self) -> Writer {

@@ -87,8 +87,8 @@ fn tasks_that_a_killed_daemon_left_under_way_are_told_of_once_though_nobody_come
     let mut host = Host::new();
     let daemon = |host: &mut Host| {
         let now = host.now();
-        let (mut annals, history) = open_annals(&settings, &now);
-        annals.keep_open(&host.monitor.snapshot(&now), &now);
+        let (mut annals, history) = open_annals(&settings, |_| (), &now);
+        annals.keep_open(&host.monitor.snapshot(&now), &|_| None, &now);
         drop(annals);
         history.unwrap().left_open.len()
     };

@@ -138,6 +138,7 @@ mod tests {
             spent: Spent { active_seconds: None, held_seconds: Some(14.0), burst_seconds: None },
             peak_memory_bytes: None,
             end: Some(TaskEnd::Exited),
+            left: None,
         })
     }
 

@@ -1,0 +1,397 @@
+//! Deadlines in the loop: which one counts for whom, what became of each unit of work, and who is about to be late.
+//!
+//! Stands beside the manager and needs none: where nobody can be held, units are judged all the same. The deciding is
+//! `berth_model::deadline`'s; here it is fed with what the host tells, and what it says is shown, told and written down.
+
+mod outlook;
+mod pulse;
+mod records;
+mod spreads;
+mod totals;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_model::deadline::{
+    Given, Judge, Judged, Left, Origin, Pulse, Read, Sitting, Terms, Unit, UnitRule, Verdict, Who, terms,
+};
+use berth_model::history::{Happening, Judgement, LeftOpen, Record, Workload};
+use berth_model::snapshot::{DeadlineRow, WorkRow};
+use berth_model::{
+    Anchor, Change, ContainerId, Deadline, Evidence, Mono, ProcKey, Snapshot, TaskId, TaskRow, TenantKey, settings,
+};
+use berth_policy::Work;
+use berth_store::history::Writer;
+
+use outlook::{Outlook, outlook};
+pub(crate) use pulse::by_looks;
+use records::Records;
+use spreads::Spreads;
+use totals::Totals;
+
+/// What the host tells about its tenants, at one turn.
+pub(crate) struct Scene<'a> {
+    pub snapshot: &'a Snapshot,
+    pub labels: &'a dyn Fn(&TenantKey) -> Option<&'a BTreeMap<String, String>>,
+    /// Every name of a tenant's owner.
+    pub owners: &'a dyn Fn(&TaskRow) -> Vec<String>,
+    pub pulse: &'a dyn Fn(&TaskRow) -> Pulse,
+    pub processes: &'a dyn Fn(&TenantKey) -> BTreeSet<ProcKey>,
+    pub now: &'a Anchor,
+}
+
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    rules: settings::Deadlines,
+    judge: Judge,
+    /// What persons have said.
+    given: BTreeMap<TenantKey, Given>,
+    reads: BTreeMap<TenantKey, Read>,
+    people: BTreeMap<TenantKey, Person>,
+    spreads: Spreads,
+    totals: Totals,
+    records: Records,
+    /// Since when the units are under way of which it was told that they will be late.
+    warned: BTreeMap<TenantKey, Mono>,
+    /// Whose units of the daemon before may go on.
+    left: BTreeMap<TenantKey, Person>,
+    /// Units of an earlier boot: nobody saw their end.
+    lost: Vec<(TenantKey, Left, Person)>,
+    /// To be told.
+    changes: Vec<Change>,
+}
+
+/// Who a tenant is, as it was last seen.
+#[derive(Debug)]
+struct Person {
+    name: String,
+    workload: Workload,
+    start: Start,
+}
+
+/// When its task began, and how that is known.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    task: TaskId,
+    at: Mono,
+    evidence: Evidence,
+}
+
+impl Deadlines {
+    pub fn new(rules: settings::Deadlines, idle_tasks: usize) -> Self {
+        Self {
+            judge: Judge::new(rules.clone()),
+            rules,
+            given: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            people: BTreeMap::new(),
+            spreads: Spreads::default(),
+            totals: Totals::default(),
+            records: Records::new(idle_tasks),
+            warned: BTreeMap::new(),
+            left: BTreeMap::new(),
+            lost: Vec::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// What happened before this daemon.
+    pub fn recall(&mut self, record: &Record) {
+        self.spreads.note(record);
+        self.totals.recall(record);
+    }
+
+    /// Units that were under way when the daemon before was last heard of.
+    pub fn resume(&mut self, writer: Option<Writer>, left_open: Vec<Record>, boot: Option<&str>) {
+        self.records.open(writer);
+        for Record { tenant, name, what, .. } in left_open {
+            let Happening::Task(story) = what else { continue };
+            let Some(LeftOpen { boot: of, left }) = story.left.map(|left| *left) else { continue };
+            let at = left.open.started;
+            let start = Start { task: story.task_id, at, evidence: story.start_evidence };
+            let person = Person { name, workload: story.workload, start };
+            if boot == Some(&of) {
+                self.judge.recall(tenant.clone(), left);
+                self.left.insert(tenant, person);
+            } else {
+                self.lost.push((tenant, left, person));
+            }
+        }
+    }
+
+    /// Learns from a task that has ended.
+    pub fn learn(&mut self, record: &Record) {
+        self.spreads.note(record);
+    }
+
+    /// The engine no longer has this container: nobody asks for its figures any more.
+    pub fn forget(&mut self, id: &ContainerId) {
+        let is_other = |tenant: &TenantKey| tenant.container_id() != Some(id);
+        self.totals.forget(id);
+        self.given.retain(|tenant, _| is_other(tenant));
+    }
+
+    /// Tasks that began and ended, and what everybody in one does.
+    pub fn attend(&mut self, scene: &Scene<'_>, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::TaskStarted { task, tenant, at, evidence, name } => {
+                    let start = Start { task: *task, at: *at, evidence: *evidence };
+                    self.people.insert(tenant.clone(), Person { name: name.clone(), workload: nothing(), start });
+                }
+                Change::TaskEnded { task, tenant, at, .. } => self.task_ended(*task, tenant, *at, scene),
+                _ => {}
+            }
+        }
+        let rows: BTreeMap<&TenantKey, &TaskRow> =
+            scene.snapshot.tasks.iter().rev().map(|row| (&row.tenant, row)).collect();
+        for (tenant, row) in rows {
+            self.sit(tenant, row, scene);
+        }
+        if scene.snapshot.counters.samples > 0 {
+            self.give_up_on_the_lost(scene.now);
+        }
+        self.records.write_due(scene.now);
+    }
+
+    /// Whoever has a deadline is watched, so that it is known when it computes.
+    pub fn watched(&self) -> BTreeSet<TenantKey> {
+        self.reads.iter().filter(|(_, read)| read.terms.is_some()).map(|(tenant, _)| tenant.clone()).collect()
+    }
+
+    /// A tenant's work under way, for the policy.
+    pub fn work(&self, tenant: &TenantKey, now: Mono) -> Option<Work> {
+        let work = self.judge.work(tenant).filter(|work| !self.is_resting(work, tenant, now))?;
+        let takes = self.takes(tenant, work.unit);
+        Some(Work { started: work.started, due: work.due, done: work.active, takes })
+    }
+
+    /// A tenant's unit under way, for the next daemon.
+    pub fn open(&self, tenant: &TenantKey, now: Mono) -> Option<Left> {
+        self.judge.open(tenant, now)
+    }
+
+    /// When something will be known though nothing happens.
+    pub fn again_at(&self, now: Mono) -> Option<Mono> {
+        let dues = self.people.keys().filter_map(|tenant| {
+            let work = self.judge.work(tenant)?;
+            [outlook::warn_at(work.started, work.due), work.due].into_iter().find(|at| *at > now)
+        });
+        dues.chain(self.judge.again_at()).chain(self.records.again_at()).filter(|at| *at > now).min()
+    }
+
+    /// Fills in everybody's deadline, and tells what is to be told.
+    pub fn show(&mut self, snapshot: &mut Snapshot, now: &Anchor) -> Vec<Change> {
+        for row in &mut snapshot.tasks {
+            row.deadline = self.row(row, now);
+        }
+        for ended in &mut snapshot.ended {
+            if let Some(judgement) = self.records.of_task(ended.task_id) {
+                std::sync::Arc::make_mut(ended).judgement = Some(judgement.clone());
+            }
+        }
+        snapshot.deadlines = self.totals.view();
+        std::mem::take(&mut self.changes)
+    }
+
+    fn sit(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) {
+        let read = self.read(tenant, row, scene);
+        let Some(person) = self.people.get_mut(tenant).filter(|_| row.task_id.is_some()) else { return };
+        person.name.clone_from(&row.container_name);
+        person.workload = workload(row);
+        let Start { task, at, evidence } = person.start;
+        let sitting = Sitting {
+            tenant,
+            task,
+            task_started: at,
+            evidence,
+            processes: (scene.processes)(tenant),
+            terms: read.terms.as_ref(),
+            pulse: (scene.pulse)(row),
+        };
+        let judged = self.judge.sit(sitting, scene.now.mono);
+        self.reads.insert(tenant.clone(), read);
+        if let Some(judged) = judged {
+            self.judged(&judged, scene.now);
+        }
+    }
+
+    /// Which deadline counts now. What is new about it is told.
+    fn read(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) -> Read {
+        let (owners, given) = ((scene.owners)(row), self.given.get(tenant).copied());
+        let read = terms(Who { labels: (scene.labels)(tenant), owners: &owners, given }, &self.rules);
+        let before = self.reads.get(tenant);
+        let name = &row.container_name;
+        for label in read.unread.iter().filter(|label| before.is_none_or(|before| !before.unread.contains(label))) {
+            tracing::warn!(%tenant, name, "a label is not understood: {label}");
+        }
+        let Some(now) = read.terms.as_ref().filter(|now| before.and_then(|before| before.terms.as_ref()) != Some(*now))
+        else {
+            return read;
+        };
+        if now.origin == Origin::StockLabel {
+            tracing::info!(%tenant, name, deadline = %now.deadline, "a label that is a number is taken for a deadline, as of `docker run -dl`");
+        }
+        if let Some(asked) = &now.asked {
+            self.changes.push(Change::DeadlineOutOfBounds {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                asked: asked.deadline,
+                counts: now.deadline,
+                bound: asked.bound.to_string(),
+                at: scene.now.mono,
+            });
+        }
+        read
+    }
+
+    fn task_ended(&mut self, task: TaskId, tenant: &TenantKey, at: Mono, scene: &Scene<'_>) {
+        let Some(Person { start, .. }) = self.people.get(tenant) else { return };
+        let (start, is_new) = (*start, self.judge.unit(tenant).is_none());
+        if is_new {
+            // It came and went between two turns.
+            self.sit_late(tenant, start, task, scene);
+        }
+        if let Some(judged) = self.judge.task_ended(tenant, at) {
+            self.judged(&judged, scene.now);
+        }
+        self.records.flush(tenant);
+        self.people.remove(tenant);
+        self.reads.remove(tenant);
+        self.warned.remove(tenant);
+    }
+
+    /// One whose task was never seen under way is judged as a whole, from what is known of it now.
+    fn sit_late(&mut self, tenant: &TenantKey, start: Start, task: TaskId, scene: &Scene<'_>) {
+        let Some(ended) = scene.snapshot.ended.iter().find(|ended| ended.task_id == task) else { return };
+        let owners: Vec<String> = ended.owner.iter().cloned().collect();
+        let given = self.given.get(tenant).copied();
+        let read = terms(Who { labels: (scene.labels)(tenant), owners: &owners, given }, &self.rules);
+        if let Some(person) = self.people.get_mut(tenant) {
+            let (owner, image) = (ended.owner.clone(), ended.image.clone());
+            person.name.clone_from(&ended.container_name);
+            person.workload = Workload { owner, image, command: ended.command.clone() };
+        }
+        let sitting = Sitting {
+            tenant,
+            task,
+            task_started: start.at,
+            evidence: start.evidence,
+            processes: BTreeSet::new(),
+            terms: read.terms.as_ref(),
+            pulse: Pulse::Unknown,
+        };
+        self.judge.sit(sitting, start.at);
+    }
+
+    /// Units of the daemon before that nobody has come back for by the first look: nobody saw their end.
+    fn give_up_on_the_lost(&mut self, now: &Anchor) {
+        let mut people = std::mem::take(&mut self.left);
+        let lost = self.judge.lost().into_iter().filter_map(|(tenant, left)| {
+            let person = people.remove(&tenant)?;
+            Some((tenant, left, person))
+        });
+        let lost: Vec<_> = lost.chain(std::mem::take(&mut self.lost)).collect();
+        for (tenant, Left { deadline, open, .. }, Person { name, workload, start }) in lost {
+            let Some(deadline) = deadline else { continue };
+            let judged = open.judged(&tenant, start.task, deadline, None);
+            self.note(&judged, name, workload, now);
+        }
+    }
+
+    fn judged(&mut self, judged: &Judged, now: &Anchor) {
+        let Some(person) = self.people.get(&judged.tenant) else { return };
+        let (name, workload) = (person.name.clone(), person.workload.clone());
+        self.note(judged, name, workload, now);
+    }
+
+    fn note(&mut self, judged: &Judged, name: String, workload: Workload, now: &Anchor) {
+        let judgement = Judgement::of(judged, workload, now);
+        self.totals.note(&judged.tenant, &judgement);
+        self.spreads.judged(&judgement);
+        self.changes.push(Change::UnitJudged {
+            tenant: judged.tenant.clone(),
+            name: name.clone(),
+            unit: judged.unit,
+            deadline: judged.deadline,
+            verdict: Verdict::of(judged.float_seconds),
+            float_nanos: judged.float_seconds.map(nanos),
+            why: judged.why.as_ref().map(ToString::to_string),
+            at: judged.ended.unwrap_or(now.mono),
+        });
+        self.records.add(&judged.tenant, name, judgement, judged.ended, now);
+    }
+
+    /// One that has not computed for so long that what comes next will be another unit.
+    fn is_resting(&self, work: &berth_model::deadline::Work, tenant: &TenantKey, now: Mono) -> bool {
+        let rule = self.reads.get(tenant).and_then(|read| read.terms.as_ref()).map(|terms| terms.unit);
+        let after = match (work.unit, rule) {
+            (Unit::Burst, _) => self.rules.burst_gap.get(),
+            (Unit::Task, Some(UnitRule::Auto)) => self.rules.serves_after.get(),
+            (Unit::Task, _) => return false,
+        };
+        work.quiet_since.is_some_and(|quiet| now.since(quiet) >= after)
+    }
+
+    fn takes(&self, tenant: &TenantKey, unit: Unit) -> Option<berth_model::deadline::Spread> {
+        self.spreads.of(&self.people.get(tenant)?.workload, unit)
+    }
+
+    fn row(&mut self, row: &TaskRow, now: &Anchor) -> Option<DeadlineRow> {
+        let terms = self.reads.get(&row.tenant)?.terms.clone()?;
+        let work = self.judge.work(&row.tenant).filter(|work| !self.is_resting(work, &row.tenant, now.mono));
+        let unit = self.judge.unit(&row.tenant).unwrap_or(Unit::Task);
+        let takes = self.takes(&row.tenant, unit);
+        let under_way = work.map(|work| {
+            let outlook = outlook(&work, takes.as_ref(), row.hold.as_ref(), now);
+            self.warn(row, &terms, &work, &outlook, now.mono);
+            WorkRow {
+                started_at: now.wall_at(work.started),
+                due_at: now.wall_at(work.due),
+                float_seconds: outlook.float_seconds,
+                expected_float_seconds: outlook.expected_float_seconds,
+                active_seconds: work.active.as_secs_f64(),
+                risk: outlook.risk,
+            }
+        });
+        let Terms { deadline, origin, asked, .. } = terms;
+        let (tally, last_float_seconds) = self.totals.of(&row.tenant);
+        let (asked, bound): (Option<Deadline>, Option<String>) =
+            asked.map(|asked| (asked.deadline, asked.bound.to_string())).unzip();
+        Some(DeadlineRow { deadline, origin, asked, bound, unit, work: under_way, takes, tally, last_float_seconds })
+    }
+
+    /// Once per unit.
+    fn warn(&mut self, row: &TaskRow, terms: &Terms, work: &berth_model::deadline::Work, outlook: &Outlook, now: Mono) {
+        let Some(reason) = &outlook.warning else { return };
+        if self.warned.insert(row.tenant.clone(), work.started) == Some(work.started) {
+            return;
+        }
+        self.totals.warned();
+        self.changes.push(Change::DeadlineEndangered {
+            tenant: row.tenant.clone(),
+            name: row.container_name.clone(),
+            unit: work.unit,
+            deadline: terms.deadline,
+            due: work.due,
+            reason: reason.clone(),
+            at: now,
+        });
+    }
+}
+
+fn workload(row: &TaskRow) -> Workload {
+    Workload { owner: row.owner.clone(), image: row.image.clone(), command: row.command.clone() }
+}
+
+/// Of one of whom nothing has been seen yet.
+fn nothing() -> Workload {
+    Workload { owner: None, image: None, command: String::new() }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a deadline is at most a year; what is beyond is cut")]
+fn nanos(seconds: f64) -> i64 {
+    (seconds * 1e9) as i64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Judged units on their way to the history: each on its own, unless they come faster than is worth a line.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use berth_model::deadline::{Unit, Verdict};
+use berth_model::history::{Happening, Judgement, Record};
+use berth_model::{Anchor, Mono, TaskId, TenantKey};
+use berth_store::history::Writer;
+
+/// Bursts of one tenant are written down at most this often; the others are counted with the next.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Records {
+    /// `None`: nothing is written down.
+    writer: Option<Writer>,
+    tenants: BTreeMap<TenantKey, Recent>,
+    /// Of tasks that were judged as a whole, newest last; as many as ended tasks are shown.
+    tasks: VecDeque<Judgement>,
+    most_tasks: usize,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    written: Option<Mono>,
+    waiting: Option<Record>,
+}
+
+impl Records {
+    pub fn new(most_tasks: usize) -> Self {
+        Self { writer: None, tenants: BTreeMap::new(), tasks: VecDeque::new(), most_tasks }
+    }
+
+    pub fn open(&mut self, writer: Option<Writer>) {
+        self.writer = writer;
+    }
+
+    pub fn add(&mut self, tenant: &TenantKey, name: String, judgement: Judgement, ended: Option<Mono>, now: &Anchor) {
+        if judgement.unit == Unit::Task && ended.is_some() {
+            self.tasks.push_back(judgement.clone());
+            if self.tasks.len() > self.most_tasks {
+                self.tasks.pop_front();
+            }
+        }
+        let at = ended.map_or(now.wall, |ended| now.wall_at(ended));
+        let recent = self.tenants.entry(tenant.clone()).or_default();
+        recent.take(Record { at, tenant: tenant.clone(), name, what: Happening::Judged(judgement) });
+        self.write_due(now);
+    }
+
+    /// Writes down what has waited long enough.
+    pub fn write_due(&mut self, now: &Anchor) {
+        for recent in self.tenants.values_mut() {
+            let is_due = recent.written.is_none_or(|written| now.mono.since(written) >= BETWEEN);
+            if is_due && let Some(record) = recent.waiting.take() {
+                recent.written = Some(now.mono);
+                write(self.writer.as_ref(), record);
+            }
+        }
+    }
+
+    /// Its task has ended: nothing more comes to wait for.
+    pub fn flush(&mut self, tenant: &TenantKey) {
+        if let Some(record) = self.tenants.remove(tenant).and_then(|recent| recent.waiting) {
+            write(self.writer.as_ref(), record);
+        }
+    }
+
+    pub fn again_at(&self) -> Option<Mono> {
+        let waiting = self.tenants.values().filter(|recent| recent.waiting.is_some());
+        waiting.filter_map(|recent| Some(recent.written? + BETWEEN)).min()
+    }
+
+    pub fn of_task(&self, task: TaskId) -> Option<&Judgement> {
+        self.tasks.iter().rev().find(|judgement| judgement.task_id == task)
+    }
+}
+
+impl Recent {
+    /// Of two that come too fast the one that was missed is written, and the other counted with it.
+    fn take(&mut self, record: Record) {
+        let Some(before) = self.waiting.take() else {
+            self.waiting = Some(record);
+            return;
+        };
+        let is_miss = |record: &Record| matches!(&record.what, Happening::Judged(it) if it.verdict() == Verdict::Miss);
+        let (mut kept, counted) =
+            if is_miss(&before) && !is_miss(&record) { (before, record) } else { (record, before) };
+        if let (Happening::Judged(kept), Happening::Judged(counted)) = (&mut kept.what, &counted.what) {
+            kept.unwritten.add(counted.verdict());
+            kept.unwritten += counted.unwritten;
+        }
+        self.waiting = Some(kept);
+    }
+}
+
+fn write(writer: Option<&Writer>, record: Record) {
+    if let Some(writer) = writer {
+        writer.write(record);
+    }
+}

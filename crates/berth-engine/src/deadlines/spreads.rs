@@ -1,0 +1,73 @@
+//! How long units of each workload computed before: what the next is expected to take.
+//!
+//! Pure: records in, a spread out. Judged units tell it best, as if each had been alone; of tasks that had no deadline their own figure
+//! stands in until there are any.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use berth_model::Evidence;
+use berth_model::deadline::{Spread, Unit};
+use berth_model::history::{Happening, Judgement, Record, Workload};
+
+/// Units a spread is made of.
+const LAST: usize = 32;
+/// Workloads kept, each with its units; of more, the one that was noted longest ago is forgotten.
+const MOST: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Spreads {
+    kinds: BTreeMap<(Workload, Unit), Kind>,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+struct Kind {
+    judged: VecDeque<f64>,
+    tasks: VecDeque<f64>,
+    newest: u64,
+}
+
+impl Spreads {
+    pub fn note(&mut self, record: &Record) {
+        match &record.what {
+            Happening::Judged(judgement) => self.judged(judgement),
+            Happening::Task(story) if story.end.is_some() && story.start_evidence != Evidence::Process => {
+                if let Some(active) = story.spent.active_seconds {
+                    self.add(&story.workload, Unit::Task, |kind| &mut kind.tasks, active);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn judged(&mut self, judgement: &Judgement) {
+        if let Some(active) = judgement.active_seconds {
+            self.add(&judgement.workload, judgement.unit, |kind| &mut kind.judged, active);
+        }
+    }
+
+    /// `None` if nothing like it was seen.
+    pub fn of(&self, workload: &Workload, unit: Unit) -> Option<Spread> {
+        let kind = self.kinds.get(&(workload.clone(), unit))?;
+        let from = if kind.judged.is_empty() { &kind.tasks } else { &kind.judged };
+        Spread::of(from.iter().copied())
+    }
+
+    fn add(&mut self, workload: &Workload, unit: Unit, which: fn(&mut Kind) -> &mut VecDeque<f64>, active: f64) {
+        if workload.command.is_empty() {
+            return;
+        }
+        self.count += 1;
+        let kind = self.kinds.entry((workload.clone(), unit)).or_default();
+        kind.newest = self.count;
+        let last = which(kind);
+        last.push_back(active);
+        if last.len() > LAST {
+            last.pop_front();
+        }
+        if self.kinds.len() > MOST {
+            let oldest = self.kinds.iter().min_by_key(|(_, kind)| kind.newest).map(|(key, _)| key.clone());
+            oldest.map(|key| self.kinds.remove(&key));
+        }
+    }
+}
