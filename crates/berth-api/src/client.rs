@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use berth_model::control::Explanation;
+use berth_model::control::{Admission, Candidate, DeadlineStanding, Explanation};
 use berth_model::history::{Query, Told};
 
 use crate::error::ErrorBody;
@@ -108,6 +108,26 @@ impl Client {
     /// Why a tenant runs or does not. `tenant` is what a person calls it.
     pub async fn explain(&self, tenant: &str) -> Result<Explanation, ClientError> {
         self.get(&format!("{}?tenant={}", paths::EXPLAIN, percent_encoded(tenant))).await
+    }
+
+    /// Everybody's deadline, or that of whom a person calls so.
+    pub async fn deadlines(&self, tenant: Option<&str>) -> Result<Vec<DeadlineStanding>, ClientError> {
+        self.get(&with_query(paths::DEADLINES, &[("tenant", tenant.map(str::to_owned))])).await
+    }
+
+    /// Whether one more deadline would be met.
+    pub async fn admit(&self, candidate: &Candidate) -> Result<Admission, ClientError> {
+        let Candidate { deadline, unit, image, command, owner, takes, gpu } = candidate.clone();
+        let query = [
+            ("deadline", Some(deadline.to_string())),
+            ("unit", Some(unit.as_str().to_owned())),
+            ("image", image),
+            ("command", command),
+            ("owner", owner),
+            ("takes", takes.map(|takes| takes.to_string())),
+            ("gpu", gpu.map(|gpu| gpu.to_string())),
+        ];
+        self.get(&with_query(paths::ADMIT, &query)).await
     }
 
     /// What is remembered.
@@ -208,6 +228,13 @@ fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
     headers.insert(HOST, hyper::header::HeaderValue::from_static("berth"));
     headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("*/*"));
     request
+}
+
+/// Of those that have a value.
+fn with_query(path: &str, pairs: &[(&str, Option<String>)]) -> String {
+    let given = pairs.iter().filter_map(|(key, value)| Some(format!("{key}={}", percent_encoded(value.as_ref()?))));
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
 /// For a query: whatever is no letter, digit or one of a few marks is written by its bytes.

@@ -24,5 +24,5 @@ pub use client::{Client, ClientError, Follow, Followed};
 pub use control::Control;
 pub use error::{ErrorBody, ErrorDetail};
 pub use feed::{Feed, Notice};
-pub use routes::{Health, HoldRequest, Holds, PolicyRequest, ReleaseRequest, Version, paths};
+pub use routes::{DeadlineRequest, Health, HoldRequest, Holds, PolicyRequest, ReleaseRequest, Version, paths};
 pub use server::{Access, BindError, ServeError, Server};

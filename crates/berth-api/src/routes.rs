@@ -22,8 +22,10 @@ use crate::feed::Feed;
 use crate::metrics;
 use crate::usage::Usage;
 pub use control::{HoldRequest, Holds, PolicyRequest, ReleaseRequest};
+pub use deadline::DeadlineRequest;
 
 mod control;
+mod deadline;
 mod history;
 
 const OPENAPI: &str = include_str!("../openapi.json");
@@ -44,6 +46,11 @@ pub mod paths {
     pub const POLICY: &str = "/v1/policy";
     /// With the query `tenant`.
     pub const EXPLAIN: &str = "/v1/explain";
+    pub const DEADLINE: &str = "/v1/deadline";
+    /// With the query `tenant`.
+    pub const DEADLINES: &str = "/v1/deadlines";
+    /// With the queries `deadline`, `unit`, `image`, `command`, `owner`, `takes` and `gpu`.
+    pub const ADMIT: &str = "/v1/admit";
     /// With the queries `tenant`, `since` and `limit`.
     pub const HISTORY: &str = "/v1/history";
     pub const EVENTS: &str = "/v1/events";
@@ -90,6 +97,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
         (paths::RELEASE, post(control::release)),
         (paths::POLICY, get(control::policy).post(control::set_policy)),
         (paths::EXPLAIN, get(control::explain)),
+        (paths::DEADLINE, post(deadline::set_deadline)),
+        (paths::DEADLINES, get(deadline::deadlines)),
+        (paths::ADMIT, get(deadline::admit)),
         (paths::HISTORY, get(history::history)),
         (paths::EVENTS, get(follow)),
         (paths::VERSION, get(version)),

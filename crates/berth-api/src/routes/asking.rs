@@ -10,6 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
+#[path = "asking_deadlines.rs"]
+pub(super) mod deadlines;
+
 use super::samples::{at, container, hold, snapshot};
 use super::*;
 use crate::client::{Client, ClientError};

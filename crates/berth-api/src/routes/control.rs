@@ -74,7 +74,7 @@ pub struct Holds {
     pub tenants: Vec<Standing>,
 }
 
-type Caller = Option<Extension<Peer>>;
+pub(super) type Caller = Option<Extension<Peer>>;
 
 pub(crate) async fn hold(
     State(served): State<Served>,
@@ -154,7 +154,7 @@ fn policy_view(answer: Answer) -> Result<Json<PolicyView>, ApiError> {
     }
 }
 
-fn peer_of(peer: Caller) -> Option<Peer> {
+pub(super) fn peer_of(peer: Caller) -> Option<Peer> {
     peer.map(|Extension(peer)| peer)
 }
 
@@ -170,7 +170,7 @@ fn status_of(standings: &[&Standing]) -> StatusCode {
     if standings.iter().all(|standing| standing.is_settled) { StatusCode::OK } else { StatusCode::ACCEPTED }
 }
 
-fn bad(path: &'static str, reason: &str) -> ApiError {
+pub(super) fn bad(path: &'static str, reason: &str) -> ApiError {
     ApiError::BadRequest { path: path.to_owned(), reason: reason.to_owned() }
 }
 

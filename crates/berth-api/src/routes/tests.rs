@@ -30,7 +30,7 @@ fn the_document_lists_exactly_the_paths_there_are() {
     assert_eq!(keys(&document()["paths"]), served);
     for (path, item) in document()["paths"].as_object().unwrap() {
         let methods = match path.as_str() {
-            paths::HOLD | paths::RELEASE => vec!["post"],
+            paths::HOLD | paths::RELEASE | paths::DEADLINE => vec!["post"],
             paths::POLICY => vec!["get", "post"],
             _ => vec!["get"],
         };
@@ -67,6 +67,15 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("Record", json(&asking::told().records[0])),
         ("Before", json(&asking::before())),
         ("PastHold", json(&asking::explanation().history[0])),
+        ("Deadline", json(&asking::deadlines::standing().counts)),
+        ("Work", json(&asking::deadlines::work())),
+        ("Spread", json(&asking::deadlines::spread())),
+        ("DeadlineTotals", json(&snapshot.deadlines)),
+        ("DeadlineStanding", json(&asking::deadlines::standing())),
+        ("DeadlineRequest", json(&DeadlineRequest::default())),
+        ("Admission", json(&asking::deadlines::admission())),
+        ("GpuAdmission", json(&asking::deadlines::admission().gpus[0])),
+        ("DueWork", json(&asking::deadlines::admission().gpus[0].before[0])),
         ("Version", json(&Version { version: String::new(), api: String::new() })),
         ("Error", json(&error)),
         ("Change", json(&Notice { id: 1, time: snapshot.taken_at, change: samples::change() })),
