@@ -4,12 +4,13 @@
 //! run time as the monitor has them against the task's own, and what the monitor costs by the number of containers. Beside it,
 //! which berth can be asked and the publication could not: whether each verdict is the one the timers give.
 //!
-//! `task` compares, `cost` measures the monitor, `report` prints, `plots` draws. The tenants and their truth are those of `detect`.
+//! `task` compares, `cost` measures the monitor, `report` judges, `text` prints, `plots` draws. The tenants and their truth are those of `detect`.
 
 pub mod cost;
 pub mod plots;
 pub mod report;
 pub mod task;
+mod text;
 
 use std::path::PathBuf;
 use std::time::Duration;

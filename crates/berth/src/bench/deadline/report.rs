@@ -1,6 +1,4 @@
-//! What `berth bench deadline` found, as JSON and as tables.
-
-use std::fmt::Write as _;
+//! What `berth bench deadline` found, as JSON; and whether that is what was hoped for.
 
 use berth_model::deadline::{Deadline, Tally, Verdict};
 use serde::Serialize;
@@ -9,10 +7,8 @@ use super::Plan;
 use super::cost::{Point, Sample};
 use super::task::{Agreement, Errors, Task};
 use crate::bench::machine::Machine;
-use crate::bench::quantiles::{Quantiles, Spread};
-use crate::bench::report::{Goal, cpu_goal, error_goal, write_goals};
-use crate::columns::Columns;
-use crate::table;
+use crate::bench::quantiles::Quantiles;
+use crate::bench::report::{Goal, cpu_goal, error_goal};
 
 /// What the publication has in its Table 2, in seconds: how much later than timers inside the tasks its monitor, which polls, was.
 pub const PUBLISHED: [Published; 3] = [
@@ -199,128 +195,6 @@ impl Report {
             goals,
         }
     }
-
-    pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
-    fn write(&self, out: &mut String) -> std::fmt::Result {
-        let Workload { containers, tasks_each, products_per_task, matrix_size, .. } = self.workload;
-        writeln!(out, "{}", self.machine.to_text())?;
-        if let Some(errors) = &self.errors {
-            writeln!(
-                out,
-                "{containers} containers, {tasks_each} tasks each at random times, {products_per_task} × {matrix_size}² per task\n"
-            )?;
-            writeln!(out, "Seen from outside minus timers inside, in seconds, as in Table 2\n{}", summary(errors))?;
-            writeln!(
-                out,
-                "By container: errors in ms (mean, and farthest from 0), and deadlines as berth and the timers have them\n{}",
-                self.by_container()
-            )?;
-        }
-        if let Some(judging) = &self.judging {
-            judging.write(out)?;
-        }
-        if !self.cost.is_empty() {
-            writeln!(out, "What the monitor costs, by the number of containers\n{}", self.by_count())?;
-            writeln!(
-                out,
-                "CPU in percent of one core; TOLD: a start or an end to whoever follows events; ASKED: one look from nothing"
-            )?;
-        }
-        write_goals(out, &self.goals)
-    }
-
-    fn by_container(&self) -> String {
-        let rows = self.containers.iter().enumerate().map(|(index, container)| {
-            let Container { errors, by_berth, by_timers, .. } = container;
-            let mut cells = vec![(index + 1).to_string(), container.deadline.to_string()];
-            for spread in [errors.start_ms, errors.end_ms, errors.run_ms] {
-                cells.extend([millis(spread.map(|spread| spread.mean)), millis(spread.map(farthest))]);
-            }
-            cells.extend([by_berth, by_timers].map(|tally| format!("{} / {}", tally.hits, tally.misses)));
-            cells
-        });
-        let headings = ["#", "DEADLINE", "START", "WORST", "END", "WORST", "RUN", "WORST", "MET / MISSED", "BY TIMERS"];
-        table::render(Columns::new(&headings, &[true; 10], rows.collect()))
-    }
-
-    fn by_count(&self) -> String {
-        let find = |containers: u32, watched: bool| {
-            self.cost.iter().find(|point| point.containers == containers && point.watched == watched)
-        };
-        let rows = self.cost.iter().filter(|point| point.watched).map(|point| {
-            let unwatched = find(point.containers, false);
-            let memory = |of: fn(&crate::bench::daemon::Memory) -> berth_model::Bytes| {
-                point.memory.as_ref().map_or_else(unknown, |memory| of(memory).to_string())
-            };
-            vec![
-                point.containers.to_string(),
-                point.cpu_pct.map_or_else(unknown, |pct| format!("{pct:.2}")),
-                memory(|memory| memory.resident_bytes),
-                memory(|memory| memory.proportional_bytes),
-                p50_max(point.told_after_ms),
-                unwatched.map_or_else(unknown, |point| p50_max(point.asked_ms)),
-                format!("{:.0}", point.host_cpu_pct),
-                unwatched.map_or_else(unknown, |point| format!("{:.0}", point.host_cpu_pct)),
-            ]
-        });
-        let headings = [
-            "CONTAINERS",
-            "CPU %",
-            "RSS",
-            "PSS",
-            "TOLD ms p50 / max",
-            "ASKED ms p50 / max",
-            "HOST CPU %",
-            "NOT WATCHED",
-        ];
-        table::render(Columns::new(&headings, &[true; 8], rows.collect()))
-    }
-}
-
-impl Judging {
-    fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "Verdicts: {} of {} are the timers', {} differ within {:.3} ms of the deadline, {} differ, {} are missing",
-            self.agree, self.tasks, self.within_error, self.error_ms, self.disagree, self.not_judged
-        )?;
-        for difference in &self.differences {
-            let Difference { container, task, verdict, float_s, true_float_s, .. } = difference;
-            let float = float_s.map_or_else(unknown, |float| format!("{float:+.6}"));
-            writeln!(
-                out,
-                "  {container}, task {task}: {} with {float} s left, by its timers {true_float_s:+.6} s",
-                verdict.as_str()
-            )?;
-        }
-        writeln!(out)
-    }
-}
-
-/// The published table, with berth beside it.
-fn summary(errors: &Errors) -> String {
-    let rows = PUBLISHED.iter().zip([errors.start_ms, errors.end_ms, errors.run_ms]).map(|(published, spread)| {
-        let Published { what, mean_s, min_s, max_s } = published;
-        let seconds = |value: Option<f64>| value.map_or_else(unknown, |ms| format!("{:+.5}", ms / 1e3));
-        vec![
-            (*what).to_owned(),
-            seconds(spread.map(|spread| spread.mean)),
-            seconds(spread.map(|spread| spread.min)),
-            seconds(spread.map(|spread| spread.quantiles.p50)),
-            seconds(spread.filter(|spread| spread.quantiles.has_p99()).map(|spread| spread.quantiles.p99)),
-            seconds(spread.map(|spread| spread.quantiles.max)),
-            format!("{mean_s:+.2} ({min_s:+.2} to {max_s:+.2})"),
-        ]
-    });
-    let headings = ["", "MEAN", "MIN", "P50", "P99", "MAX", "PUBLISHED"];
-    let numeric = [false, true, true, true, true, true, true];
-    table::render(Columns::new(&headings, &numeric, rows.collect()))
 }
 
 /// Early is as wrong as late.
@@ -337,19 +211,64 @@ fn error_goals(errors: &Errors, containers: &[Container]) -> Vec<Goal> {
     ]
 }
 
-/// With its sign.
-fn farthest(spread: Spread) -> f64 {
-    if spread.min.abs() > spread.quantiles.max.abs() { spread.min } else { spread.quantiles.max }
-}
+#[cfg(test)]
+pub mod tests {
+    use berth_model::Bytes;
 
-fn millis(value: Option<f64>) -> String {
-    value.map_or_else(unknown, |ms| format!("{ms:+.3}"))
-}
+    use super::*;
+    use crate::bench::daemon::Memory;
+    use crate::bench::deadline::task::{EndedBy, Seen};
+    use crate::bench::quantiles::Spread;
+    use crate::bench::report::Verdict as Reached;
+    use crate::bench::seen::Judged;
 
-fn p50_max(spread: Option<Spread>) -> String {
-    spread.map_or_else(unknown, |Spread { quantiles, .. }| format!("{:.2} / {:.2}", quantiles.p50, quantiles.max))
-}
+    fn deadline() -> Deadline {
+        "2500ms".parse().unwrap()
+    }
 
-fn unknown() -> String {
-    "-".to_owned()
+    pub fn task(float_s: f64, verdict: Verdict, error_ms: f64) -> Task {
+        let seen = |error_ms| Some(Seen { error_ms, told_after_ms: 1.5 });
+        let float_by_berth_s = float_s - error_ms / 1e3;
+        let judged = Some(Judged { deadline: deadline(), verdict, float_s: Some(float_by_berth_s) });
+        let run_s = 2.5 - float_s;
+        let (start, end, run_error_ms) = (seen(0.0), seen(error_ms), Some(error_ms));
+        Task { ended_by: EndedBy::Exited, run_s, float_s, start, end, run_error_ms, judged }
+    }
+
+    fn point(watched: bool) -> Point {
+        let spread = Spread::of(&[1.0, 2.5]);
+        let memory = Memory { resident_bytes: Bytes(33 << 20), proportional_bytes: Bytes(9 << 20) };
+        Point {
+            containers: 10,
+            watched,
+            cpu_pct: watched.then_some(1.25),
+            memory: watched.then_some(memory),
+            host_cpu_pct: 70.0,
+            told_after_ms: spread.filter(|_| watched),
+            asked_ms: spread.filter(|_| !watched),
+        }
+    }
+
+    pub fn report(tasks: Vec<Task>) -> Report {
+        let workload =
+            Workload { containers: 10, processes_each: 1, tasks_each: 2, products_per_task: 1, matrix_size: 5_120 };
+        let containers = vec![Container::of("berth-deadline-t11", deadline(), tasks)];
+        let cost = vec![point(false), point(true)];
+        Report::of(Measured { machine: Machine::example(), workload, containers, cost, samples: Vec::new() })
+    }
+
+    #[test]
+    fn only_the_error_excuses_a_verdict_that_differs() {
+        let reached = |tasks| report(tasks).judging.unwrap().goal().verdict;
+        assert_eq!(reached(vec![task(0.001, Verdict::Miss, 1.5)]), Reached::Met);
+        assert_eq!(reached(vec![task(0.002, Verdict::Miss, 1.5)]), Reached::NotMet);
+        assert_eq!(reached(vec![Task { judged: None, ..task(1.0, Verdict::Hit, 0.0) }]), Reached::NotMet);
+    }
+
+    #[test]
+    fn a_task_that_was_not_seen_is_no_small_error() {
+        let unseen = Task { run_error_ms: None, end: None, ..task(1.0, Verdict::Hit, 0.0) };
+        let report = report(vec![task(1.0, Verdict::Hit, 0.0), unseen]);
+        assert!(report.goals[..3].iter().all(|goal| goal.verdict == Reached::NotMet), "{:?}", report.goals);
+    }
 }
