@@ -42,7 +42,7 @@ pub fn page(snapshot: Arc<Snapshot>, usage: Usage, format: Format) -> Result<Str
     let mut page = String::new();
     encode(&mut page, &registry)?;
     Ok(match format {
-        Format::OpenMetrics => page,
+        Format::OpenMetrics => text::without_falling_sums(&page),
         Format::Prometheus => text::from_openmetrics(&page),
     })
 }

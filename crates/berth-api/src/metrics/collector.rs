@@ -1,5 +1,7 @@
 //! A snapshot as metrics, in the order of the snapshot, so that the same state gives the same page.
 
+mod deadlines;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ impl Collector for HostCollector {
         if let Some(management) = &self.snapshot.management {
             page.management(management, &self.snapshot.tasks)?;
         }
+        page.deadlines(&self.snapshot.deadlines)?;
         page.gpus(&self.snapshot.gpus)?;
         page.tenants(&self.snapshot.tasks)
     }
@@ -119,6 +122,9 @@ impl Page<'_, '_> {
         self.gauges(names::TENANT_CORE, each(|row| row.gpu_core_pct.map(ratio)))?;
         self.gauges(names::TASK_SECONDS, each(|row| row.task_seconds))?;
         self.counters(names::TENANT_HELD, each(|row| row.held_seconds))?;
+        self.gauges(names::TENANT_DEADLINE, each(|row| Some(row.deadline.as_ref()?.deadline.seconds())))?;
+        let float = |row: &TaskRow| Some(row.deadline.as_ref()?.work.as_ref()?.float_seconds);
+        self.gauges(names::TENANT_FLOAT, each(float))?;
         let states = rows.iter().filter_map(|row| {
             let mut labels = tenant_labels(row)?;
             labels.push((label::STATE, row.state.as_str().to_owned()));

@@ -38,6 +38,26 @@ pub const TENANT_HELD: Named = (
 );
 pub const TASK_SECONDS: Named = ("berth_task_seconds", "How long the tenant's present task has been on the GPU");
 
+pub const TENANT_DEADLINE: Named =
+    ("berth_tenant_deadline_seconds", "How long a unit of the tenant's work may take; none without a deadline");
+pub const TENANT_FLOAT: Named = (
+    "berth_tenant_float_seconds",
+    "Time left until the tenant's work under way is due, below zero if it is late; none while nothing is due",
+);
+
+pub const DEADLINE_UNITS: Named = (
+    "berth_deadline_units",
+    "Units of work that had a deadline and are over, since the daemon started; owners beyond a number are one without a name",
+);
+pub const DEADLINE_WARNINGS: Named =
+    ("berth_deadline_warnings", "Units of work that were said to be late before they were, since the daemon started");
+pub const DEADLINE_FLOAT: Named = (
+    "berth_deadline_float_seconds",
+    "Time that was left until units of work were due when they ended, below zero of those that were late",
+);
+pub const DEADLINE_RUN: Named =
+    ("berth_deadline_run_seconds", "Time that units of work with a deadline took, from their start to their end");
+
 pub const POLICY: Named = ("berth_policy", "Who decides about holds, named by the label policy; always 1");
 pub const DRY_RUN: Named = ("berth_dry_run", "Whether the policy only says what it would do");
 pub const QUEUE: Named = ("berth_queue_length", "Tenants that wait for their turn on a GPU");
@@ -65,4 +85,6 @@ pub mod label {
     pub const STATE: &str = "state";
     pub const POLICY: &str = "policy";
     pub const MEANS: &str = "means";
+    pub const UNIT: &str = "unit";
+    pub const VERDICT: &str = "verdict";
 }

@@ -63,3 +63,50 @@ fn a_gpu_whose_processes_cannot_be_listed_is_not_taken_for_an_empty_one() {
     assert!(of(Snapshot::clone(&snapshot())).contains(&format!("{readable} 1.0\n")));
     assert!(of(blind).contains(&format!("{readable} 0.0\n")));
 }
+
+#[test]
+fn floats_below_zero_have_buckets_and_in_openmetrics_no_sum() {
+    let of = |format| page(snapshot(), USAGE, format).unwrap();
+    let (prometheus, openmetrics) = (of(Format::Prometheus), of(Format::OpenMetrics));
+    for page in [&prometheus, &openmetrics] {
+        for line in [
+            "# TYPE berth_deadline_float_seconds histogram",
+            "berth_deadline_float_seconds_bucket{le=\"-1.0\"} 1",
+            "berth_deadline_float_seconds_bucket{le=\"0.0\"} 3",
+            "berth_deadline_float_seconds_bucket{le=\"+Inf\"} 15",
+            "berth_deadline_run_seconds_sum 61.5",
+            "berth_deadline_run_seconds_count 15",
+        ] {
+            assert!(page.contains(&format!("{line}\n")), "{line} is not in {page}");
+        }
+    }
+    let sums = |page: &str| page.lines().filter(|line| line.starts_with("berth_deadline_float_seconds_sum")).count();
+    assert_eq!((sums(&prometheus), sums(&openmetrics)), (1, 0));
+    assert!(!openmetrics.contains("berth_deadline_float_seconds_count") && openmetrics.ends_with("# EOF\n"));
+}
+
+/// Counters outlive tenants: by container they would grow without bound.
+#[test]
+fn what_is_counted_of_deadlines_names_owners_and_never_containers() {
+    let page = page(snapshot(), USAGE, Format::Prometheus).unwrap();
+    let counted: Vec<&str> = page.lines().filter(|line| line.starts_with("berth_deadline_")).collect();
+    let units = counted.iter().filter(|line| line.starts_with("berth_deadline_units_total{"));
+    assert_eq!(units.count(), 6, "two tallies of three verdicts: {counted:#?}");
+    assert!(counted.contains(&"berth_deadline_units_total{owner=\"\",unit=\"burst\",verdict=\"miss\"} 2.0"));
+    assert!(counted.iter().all(|line| !line.contains("container=") && !line.contains("tenant=")), "{counted:#?}");
+}
+
+#[test]
+fn a_tenant_has_a_float_only_while_something_is_due() {
+    let series = |snapshot: Arc<Snapshot>, name: &str| {
+        let page = page(snapshot, USAGE, Format::Prometheus).unwrap();
+        page.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count()
+    };
+    assert_eq!(series(snapshot(), "berth_tenant_deadline_seconds"), 1);
+    assert_eq!(series(snapshot(), "berth_tenant_float_seconds"), 1);
+    let mut resting = Snapshot::clone(&snapshot());
+    resting.tasks.iter_mut().flat_map(|row| &mut row.deadline).for_each(|deadline| deadline.work = None);
+    let resting = Arc::new(resting);
+    assert_eq!(series(Arc::clone(&resting), "berth_tenant_deadline_seconds"), 1);
+    assert_eq!(series(resting, "berth_tenant_float_seconds"), 0);
+}

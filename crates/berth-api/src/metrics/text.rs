@@ -3,7 +3,19 @@
 //! The two differ in little: in the older one a counter's head carries the name of its samples, `_total` included, and
 //! there is no unit line and no end mark.
 
+use super::names;
+
 const COUNTER_SUFFIX: &str = "_total";
+
+/// Without the sum and count of histograms that have buckets below zero: what can fall is no counter, and OpenMetrics does not allow it.
+pub(super) fn without_falling_sums(page: &str) -> String {
+    let (name, _) = names::DEADLINE_FLOAT;
+    let is_sum = |line: &str| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with("_sum ") || rest.starts_with("_count "))
+    };
+    page.lines().filter(|line| !is_sum(line)).flat_map(|line| [line, "\n"]).collect()
+}
 
 pub(super) fn from_openmetrics(page: &str) -> String {
     let counters: Vec<&str> =

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, DeadlineTotals, EndedTask, HoldCounters, HoldRow, HoldStage, Management, ProbeCounters, QueueRow,
-    SourceView, StandsAt, TaskEnd,
+    Counters, DeadlineRow, DeadlineTotals, EndedTask, Histogram, HoldCounters, HoldRow, HoldStage, Management,
+    OwnerTally, ProbeCounters, QueueRow, SourceView, StandsAt, TaskEnd, WorkRow,
 };
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
@@ -56,7 +57,47 @@ fn row() -> TaskRow {
         task_start_evidence: Some(Evidence::Probe),
         hold: None,
         held_seconds: None,
-        deadline: None,
+        deadline: Some(deadline()),
+    }
+}
+
+/// Of a task that has taken 12.5 of 15 seconds.
+fn deadline() -> DeadlineRow {
+    DeadlineRow {
+        deadline: "15s".parse().unwrap(),
+        origin: Origin::Set { by_uid: 1000 },
+        asked: Some("1s".parse().unwrap()),
+        bound: Some("owner ada 15s..".into()),
+        unit: Unit::Task,
+        work: Some(WorkRow {
+            started_at: at(0),
+            due_at: at(15),
+            float_seconds: 2.5,
+            expected_float_seconds: Some(0.5),
+            active_seconds: 9.0,
+            risk: Risk::Tight,
+        }),
+        takes: Some(Spread { units: 4, median_seconds: 11.0, p90_seconds: 14.0, most_seconds: 14.0 }),
+        tally: Tally { hits: 12, misses: 2, unknown: 1 },
+        last_float_seconds: Some(-0.5),
+    }
+}
+
+/// Fifteen units, three of which were late.
+fn deadline_totals() -> DeadlineTotals {
+    let tally = |owner: Option<&str>, unit, tally| OwnerTally { owner: owner.map(str::to_owned), unit, tally };
+    let histogram = |ends: &[f64], counts: &[u64], sum| Histogram {
+        buckets: ends.iter().copied().map(Some).chain([None]).zip(counts.iter().copied()).collect(),
+        sum,
+    };
+    DeadlineTotals {
+        tallies: vec![
+            tally(None, Unit::Burst, Tally { hits: 0, misses: 2, unknown: 0 }),
+            tally(Some("ada"), Unit::Task, Tally { hits: 12, misses: 1, unknown: 3 }),
+        ],
+        warnings: 2,
+        float_seconds: histogram(&[-1.0, 0.0, 1.0], &[1, 2, 4, 8], 7.25),
+        run_seconds: histogram(&[1.0, 10.0], &[5, 10, 0], 61.5),
     }
 }
 
@@ -108,6 +149,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         task_start_evidence: None,
         hold: Some(hold()),
         held_seconds: Some(10.0),
+        deadline: None,
         ..row()
     };
     let opening = TaskRow { gpu_index: None, gpu_uuid: None, state: TaskState::Opening, ..user.clone() };
@@ -140,7 +182,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         ],
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
-        deadlines: DeadlineTotals::default(),
+        deadlines: deadline_totals(),
         management: Some(Management {
             policy: PolicyName::Fifo,
             dry_run: false,
