@@ -30,6 +30,8 @@ pub enum Work {
     Inference { n: u64, requests: u32, gap_ns: u64 },
     /// One product, then its memory is kept for `idle_ns` and nothing is computed.
     Notebook { n: u64, idle_ns: u64 },
+    /// Two inputs, then on the host until `at_ns` from the scenario's beginning, one product, one output.
+    Appointment { n: u64, at_ns: u64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,10 +53,12 @@ pub enum Phase {
     Teardown,
 }
 
-/// What a process does next. Handles are filled in by the runner, which has them.
+/// What a process does next. Handles are filled in by the runner, which has them. `Until` is on the host too, for no time if
+/// that is past.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Step {
     Host { ns: u64 },
+    Until { at_ns: u64 },
     CreateContext { device: u32 },
     Allocate { bytes: u64 },
     Copy { direction: Direction, bytes: u64 },
@@ -89,7 +93,7 @@ impl Program {
     /// Kernels it launches in all.
     pub fn kernels(&self) -> u32 {
         match self.work {
-            Work::Product { .. } | Work::Notebook { .. } => 1,
+            Work::Product { .. } | Work::Notebook { .. } | Work::Appointment { .. } => 1,
             Work::Training { rounds, .. } => rounds,
             Work::Inference { requests, .. } => requests,
         }
@@ -127,6 +131,9 @@ impl Program {
                 let request = |_| [&input, &kernel[..], &output, &gap(nanos(rng.spread(gap_ns as f64, 50.0)))].concat();
                 (0..requests).flat_map(request).collect()
             }
+            Work::Appointment { at_ns, .. } => {
+                [&inputs[..], &[(Phase::Gap, Step::Until { at_ns })], &kernel, &output].concat()
+            }
             Work::Notebook { idle_ns, .. } => [&inputs, &kernel[..], &output, &gap(idle_ns)].concat(),
         }
     }
@@ -145,7 +152,8 @@ impl Work {
     /// Side of the matrices.
     pub fn n(self) -> u64 {
         match self {
-            Work::Product { n } | Work::Training { n, .. } | Work::Inference { n, .. } | Work::Notebook { n, .. } => n,
+            Work::Product { n } | Work::Training { n, .. } | Work::Inference { n, .. } => n,
+            Work::Notebook { n, .. } | Work::Appointment { n, .. } => n,
         }
     }
 }
@@ -155,7 +163,7 @@ impl Step {
     pub(super) fn request(self, context: u64, last_pointer: u64) -> Option<Request> {
         let stream = DEFAULT_STREAM;
         match self {
-            Step::Host { .. } | Step::TakeTurn | Step::EndTurn => None,
+            Step::Host { .. } | Step::Until { .. } | Step::TakeTurn | Step::EndTurn => None,
             Step::CreateContext { device } => Some(Request::ContextCreate { device }),
             Step::Allocate { bytes } => Some(Request::MemAlloc { context, bytes }),
             Step::Copy { direction, bytes } => Some(Request::Copy { context, stream, direction, bytes, wait: true }),

@@ -180,6 +180,10 @@ impl<'a> Runner<'a> {
                 self.later(index, ns, Next::End(Reply::Done));
                 return Ok(());
             }
+            Step::Until { at_ns } => {
+                self.later(index, at_ns.saturating_sub(now), Next::End(Reply::Done));
+                return Ok(());
+            }
             Step::TakeTurn if self.turn.holder.is_some() => {
                 self.turn.waiting.push_back(index);
                 return Ok(());

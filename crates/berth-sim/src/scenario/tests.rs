@@ -180,6 +180,7 @@ fn repeated_and_idle_programs_do_what_they_say() {
         (Work::Training { n: 4_096, rounds: 7, gap_ns: MS }, 7),
         (Work::Inference { n: 768, requests: 30, gap_ns: 10 * MS }, 30),
         (Work::Notebook { n: 1_024, idle_ns: 60 * S }, 1),
+        (Work::Appointment { n: 1_024, at_ns: 30 * S }, 1),
     ];
     for (work, kernels) in works {
         let scenario = Scenario { programs: vec![Program::of(work)], ..product(1) };
@@ -219,5 +220,17 @@ proptest! {
         let free = scenario.run(&rtx3090()).unwrap();
         prop_assert!(k > 1 || held.total_ns <= free.total_ns + longest);
         prop_assert!((held.spent.computing_ns - free.spent.computing_ns).abs() < 1e3);
+    }
+}
+
+#[test]
+fn those_with_an_appointment_launch_at_the_same_instant() {
+    let keeps = |n| Program::of(Work::Appointment { n, at_ns: 5 * S });
+    let mut scenario = product(1_024);
+    scenario.programs = vec![keeps(1_024), keeps(4_096)];
+    let report = run(&scenario, &[]);
+    for run in &report.runs {
+        let launch = run.phases.iter().find(|(phase, ..)| *phase == Phase::Kernel).unwrap();
+        assert_eq!(launch.1, 5 * S);
     }
 }

@@ -1,14 +1,16 @@
 //! Measurements a person can repeat: each prints a table, or everything as JSON.
 //!
 //! `detect` judges the monitor by the workload's own clock: how well each moment is dated, how soon it is told, what
-//! watching costs the host, and what it costs the tenants. `deadline` does so for containers with deadlines, and judges the verdicts. `contention` makes tenants contend for a simulated GPU in virtual
-//! time, unmanaged and under each policy; `live` does the same with real processes and a real daemon. `hold` measures the
+//! watching costs the host, and what it costs the tenants. `deadline` does so for containers with deadlines, and judges the
+//! verdicts. `contention` makes tenants contend for a simulated GPU in virtual time, unmanaged and under each policy, and `edf` counts
+//! the deadlines they miss there; `live` does the same as `contention` with real processes and a real daemon. `hold` measures the
 //! means themselves: how soon a tenant stands still, and how soon it runs again.
 
 pub mod contention;
 pub mod daemon;
 pub mod deadline;
 pub mod detect;
+pub mod edf;
 pub mod hold;
 pub mod live;
 pub mod machine;

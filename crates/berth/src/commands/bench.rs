@@ -2,6 +2,7 @@
 
 mod contention;
 mod deadline;
+mod edf;
 mod hold;
 mod live;
 
@@ -26,6 +27,7 @@ Examples:
   berth bench detect --gpu real    on this host's GPU
   berth bench deadline             containers with deadlines: how exactly they are judged
   berth bench contention           the published figures, in virtual time
+  berth bench edf                  missed deadlines under each policy, in virtual time
   berth bench live                 a policy at work on real processes
   berth bench hold                 how fast each means holds and lets go";
 
@@ -51,6 +53,7 @@ enum What {
     Detect(Box<Detect>),
     Contention(contention::Args),
     Deadline(Box<deadline::Args>),
+    Edf(edf::Args),
     Hold(Box<hold::Args>),
     Live(Box<live::Args>),
     #[command(hide = true)]
@@ -122,6 +125,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         What::Detect(args) => run_detect(args, global)?,
         What::Contention(args) => contention::run(args)?,
         What::Deadline(args) => deadline::run(args, global)?,
+        What::Edf(args) => edf::run(args)?,
         What::Hold(args) => hold::run(args, global)?,
         What::Live(args) => live::run(args, global)?,
         What::Sprinter(args) => sprinter::run(args)?,

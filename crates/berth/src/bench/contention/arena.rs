@@ -15,6 +15,7 @@
 //! its context from when the decision is known: on a real host the breakpoint for that has to come first, while the driver
 //! is still being opened.
 
+mod errands;
 mod known;
 mod looks;
 mod stay;
@@ -31,6 +32,8 @@ use berth_sim::scenario::{Command, Manager, Passage, Sight};
 use serde::Serialize;
 
 use super::costs::{Costs, PUBLISHED_TURN};
+use errands::Errands;
+pub use errands::{Errand, Known};
 use looks::Looks;
 use tenant::Tenant;
 
@@ -71,6 +74,7 @@ pub struct Arena {
     last_news: u64,
     again_at: Option<u64>,
     looks: Looks,
+    errands: Errands,
     commands: Vec<Command>,
     is_unasked: bool,
     pub decisions: Vec<Told>,
@@ -131,6 +135,7 @@ impl Arena {
             policy,
             tenants: owners.iter().enumerate().map(|(index, owner)| Tenant::new(index, owner, &terms.means)).collect(),
             looks: Looks::new(terms.sources),
+            errands: Errands::new(Vec::new()),
             terms,
             news: BTreeMap::new(),
             last_news: 0,
@@ -145,6 +150,11 @@ impl Arena {
     pub fn remembering(mut self, pasts: &[Option<Past>]) -> Arena {
         self.tenants.iter_mut().zip(pasts).for_each(|(tenant, past)| tenant.past = *past);
         self
+    }
+
+    /// What each tenant is there for, and when that is due.
+    pub fn with_errands(self, errands: Vec<Errand>) -> Arena {
+        Arena { errands: Errands::new(errands), ..self }
     }
 
     /// What it will remember of this one, which has ended then.
@@ -213,8 +223,10 @@ impl Arena {
             let beside = tenant.computes().then_some(crowd);
             tenant.stay.bursts.note(beside, Mono(now));
         }
+        self.errands.follow(&self.tenants, crowd, Mono(now));
         let verdict = self.policy.decide(&self.view(), Mono(now));
-        self.again_at = verdict.again_at.map(|at| at.0.max(now + ns(LEAST_PAUSE)));
+        let again_at = verdict.again_at.map(|at| at.0).into_iter().chain(self.errands.again_at()).min();
+        self.again_at = again_at.map(|at| at.max(now + ns(LEAST_PAUSE)));
         for Decision { tenant, action, reason } in verdict.decisions {
             let Some(tenant) = self.tenant(&tenant) else { continue };
             tenant.want(wanted(action), now);

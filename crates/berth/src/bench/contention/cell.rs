@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_model::hold::Means;
+use berth_policy::edf::Edf;
 use berth_policy::fifo::Fifo;
 use berth_policy::paper::Paper;
-use berth_policy::{FifoSettings, Nobody, PaperSettings, Policy};
+use berth_policy::{EdfSettings, FifoSettings, Nobody, PaperSettings, Policy};
 use berth_sim::scenario::{Failed, Order, Phase, Report, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
@@ -62,6 +63,14 @@ pub const PAPER: Contender = Contender {
 /// Algorithm 2 with berth's eyes and hands, as the daemon runs it.
 pub const PAPER_BERTH: Contender =
     Contender { name: "paper-berth", terms: |_| Terms { means: [Means::Freeze].into(), ..Terms::full() }, ..PAPER };
+
+/// By deadlines, with everything berth can have.
+pub const EDF: Contender = Contender {
+    name: "edf",
+    policy: || Box::new(Edf::new(FifoSettings::default(), EdfSettings::default())),
+    terms: |_| Terms::full(),
+    remembers: false,
+};
 
 /// berth with everything it can have, the first time it sees these programs.
 pub const FIFO: Contender = fifo("fifo", |_| Terms::full());

@@ -46,7 +46,13 @@ impl Costs {
         self.notice + 2 * self.flip
     }
 
-    /// The same with Docker's pause and unpause through its API.
+    /// From the end of a tenant's kernel until one that stands at its launch goes on: it is known, and that one is let
+    /// through and thawed.
+    pub fn handover(&self) -> Duration {
+        self.notice + self.flip + self.thaw
+    }
+
+    /// [`Costs::CGROUP`] with Docker's pause and unpause through its API.
     pub const DOCKER: Costs = Costs { freeze: us(13_000), thaw: us(13_000), ..Costs::CGROUP };
 
     /// Docker's command-line tool and a query by `nvidia-smi`, as published.

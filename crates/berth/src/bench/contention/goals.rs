@@ -1,6 +1,7 @@
 //! What the measurement has to show, judged by what it showed. What was not measured is not judged.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use berth_sim::published::PUBLISHED_PHASES;
 use serde::Serialize;
@@ -187,13 +188,31 @@ fn light_is_left_alone(cells: &[Cell]) -> Vec<Goal> {
 }
 
 impl Goal {
-    fn new(name: &str, goal: &str, reached: String) -> Self {
+    /// Not judged yet: what is only told stays so.
+    pub fn new(name: &str, goal: &str, reached: String) -> Self {
         Self { name: name.to_owned(), goal: goal.to_owned(), reached, verdict: Verdict::NotShown }
     }
 
-    fn judged(self, met: bool) -> Self {
+    pub fn judged(self, met: bool) -> Self {
         Self { verdict: if met { Verdict::Met } else { Verdict::NotMet }, ..self }
     }
+}
+
+/// As a table.
+pub fn write(goals: &[Goal], out: &mut String) -> std::fmt::Result {
+    if goals.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{:<48} {:>10}   reached", "goal", "")?;
+    for goal in goals {
+        let verdict = match goal.verdict {
+            Verdict::Met => "",
+            Verdict::NotMet => "  NOT MET",
+            Verdict::NotShown => "  not shown",
+        };
+        writeln!(out, "{:<48} {:>10}   {}{verdict}", goal.name, goal.goal, goal.reached)?;
+    }
+    Ok(())
 }
 
 type Found<'a> = Vec<(&'a Cell, &'a Column)>;

@@ -1,16 +1,13 @@
 //! What `berth bench contention` found, as JSON and as tables.
 
-use std::fmt::Write as _;
-
 use berth_sim::published::PUBLISHED_PHASES;
 use serde::Serialize;
 
 use super::cell::{Case, Cell, Column};
 use super::costs::Costs;
 use super::figure::{Figure, Shows};
-use super::goals::{Goal, PUBLISHED_WORKLOAD};
+use super::goals::{self, Goal, PUBLISHED_WORKLOAD};
 use super::tenants;
-use crate::bench::report::Verdict;
 use crate::columns::Columns;
 use crate::table;
 
@@ -42,7 +39,7 @@ impl Report {
             text.push_str(&self.figure_text(*figure));
         }
         // Writing to a string cannot fail.
-        let _ = self.write_goals(&mut text);
+        let _ = goals::write(&self.goals, &mut text);
         text
     }
 
@@ -56,22 +53,6 @@ impl Report {
             Shows::Ways => [totals(&cells), details(&largest(&cells))].join("\n"),
             Shows::Tenants => [totals(&cells), tenants::table(&cells)].join("\n"),
         }
-    }
-
-    fn write_goals(&self, out: &mut String) -> std::fmt::Result {
-        if self.goals.is_empty() {
-            return Ok(());
-        }
-        writeln!(out, "\n{:<48} {:>10}   reached", "goal", "")?;
-        for goal in &self.goals {
-            let verdict = match goal.verdict {
-                Verdict::Met => "",
-                Verdict::NotMet => "  NOT MET",
-                Verdict::NotShown => "  not shown",
-            };
-            writeln!(out, "{:<48} {:>10}   {}{verdict}", goal.name, goal.goal, goal.reached)?;
-        }
-        Ok(())
     }
 }
 

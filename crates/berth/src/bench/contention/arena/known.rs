@@ -11,7 +11,7 @@ use super::Arena;
 impl Arena {
     pub(super) fn view(&self) -> View {
         let processes: Vec<&ProcessView> = self.looks.seen.iter().flat_map(|gpu| &gpu.processes).collect();
-        let tenants = self.tenants.iter().filter(|tenant| tenant.is_here()).map(|tenant| {
+        let tenants = self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.is_here()).map(|(index, tenant)| {
             let listed = processes.iter().find(|process| process.pid == tenant.process.pid);
             view::Tenant {
                 key: tenant.key.clone(),
@@ -26,8 +26,8 @@ impl Arena {
                 core: self.looks.shares.get(&tenant.process.pid).copied(),
                 stand: tenant.stand(),
                 means: tenant.means.clone(),
-                past: tenant.past,
-                work: None,
+                past: tenant.past.or_else(|| self.errands.past(index)),
+                work: self.errands.work(index, tenant),
             }
         });
         let gpus = self.looks.seen.iter().zip(0..).map(|(gpu, index)| Gpu {

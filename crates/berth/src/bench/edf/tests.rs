@@ -1,0 +1,43 @@
+//! What the measurement must not invent, and that it can be repeated.
+
+use berth_sim::Profile;
+
+use super::cell::Cell;
+use super::load::Load;
+use super::trial::{Way, for_the_optimum};
+use super::{Plan, bound, run, ways};
+
+fn rtx3090() -> Profile {
+    Profile::builtin("rtx3090").unwrap()
+}
+
+fn plan() -> Plan {
+    Plan { profile: rtx3090(), loads_pct: vec![95], jobs_each: 2, seeds: vec![7, 8], cases: 5 }
+}
+
+#[test]
+fn the_same_seeds_give_the_same_json() {
+    let json = || serde_json::to_string(&run(&plan(), &|_| {}).unwrap()).unwrap();
+    assert_eq!(json(), json());
+}
+
+#[test]
+fn nobody_misses_fewer_than_must_be_missed() {
+    let plan = plan();
+    for seed in plan.seeds {
+        let load = Load::new(1.1, 3, seed, &plan.profile);
+        let least = bound::at_least(&for_the_optimum(&load));
+        for way in ways() {
+            let done = way.run(&load, &plan.profile, seed).unwrap();
+            let missed =
+                done.iter().filter_map(|done| done.judged.as_ref()?.float_seconds).filter(|float| *float < 0.0);
+            assert!(missed.count() >= least, "{} with seed {seed}", way.name());
+        }
+    }
+}
+
+#[test]
+fn with_hardly_any_load_hardly_any_deadline_is_missed() {
+    let cell = Cell::measure(5, 2, &[Way::Unmanaged], &rtx3090(), &[1]).unwrap();
+    assert!(cell.ways["unmanaged"].miss_rate.mean < 0.1, "{cell:?}");
+}
