@@ -55,7 +55,15 @@ const RULES: &[Rule] = &[
             "berth-load",
         ],
         edge: Edge::Own,
-        pure: &[],
+        pure: &[
+            "docker_cli/command",
+            "docker_cli/deadline",
+            "docker_cli/flags",
+            "docker_cli/help",
+            "docker_cli/plan",
+            "docker_cli/plugin",
+            "docker_cli/ps",
+        ],
         may_say_unsafe: &[],
     },
 ];

@@ -54,8 +54,9 @@ pub fn may_be_in(args: &[String]) -> bool {
     args.iter().any(|arg| arg.starts_with(SHORT) || arg.starts_with(LONG))
 }
 
-/// `args`: what stands behind `run` or `create`, whose flags are `flags`. `Ok(None)`: the client will refuse it.
-pub fn find(args: &[String], flags: &FlagSet) -> Result<Option<Found>, WrongDeadline> {
+/// `args`: what stands behind `run` or `create`, whose flags are `flags`. Nothing is looked for behind one that is not of them,
+/// which the client will refuse.
+pub fn find(args: &[String], flags: &FlagSet) -> Result<Found, WrongDeadline> {
     let flags = flags.clone().with("deadline", None, Takes::Value);
     let (mut found, mut given, mut at) = (Found { label: None, is_help: false }, None, 0);
     loop {
@@ -70,8 +71,8 @@ pub fn find(args: &[String], flags: &FlagSet) -> Result<Option<Found>, WrongDead
             continue;
         }
         match flags.standing(args, at) {
-            Standing::Unknown => return Ok(None),
-            Standing::Operand(_) => return Ok(Some(found)),
+            Standing::Unknown => return Ok(Found { is_help: false, ..found }),
+            Standing::Operand(_) => return Ok(found),
             Standing::Flag(flag) => {
                 found.is_help |= flag.is("help", None) && flag.value != Some("false");
                 at += flag.tokens;

@@ -80,18 +80,12 @@ fn creation(args: &[OsString], tokens: &[String], command: Command, client: &imp
         None => return Ok(Plan::AsIs),
     };
     let found = deadline::find(own, &flags).map_err(|why| Refusal::Deadline { words, why })?;
-    let Some(found) = found else { return Ok(Plan::AsIs) };
-    let is_as_it_was = found.label.is_none();
-    let mut args = args.to_vec();
-    if let Some(label) = found.label {
-        let at = args_at + label.at;
-        args.splice(at..at + label.tokens, [label.by.into()]);
-    }
-    Ok(match (found.is_help, is_as_it_was) {
-        (true, _) => Plan::Help(args),
-        (false, true) => Plan::AsIs,
-        (false, false) => Plan::With(args),
-    })
+    let (is_help, mut args) = (found.is_help, args.to_vec());
+    let Some(label) = found.label else { return Ok(if is_help { Plan::Help(args) } else { Plan::AsIs }) };
+    let tokens = args_at + label.at..args_at + label.at + label.tokens;
+    // The client shows flags that are given otherwise than others.
+    args.splice(tokens, (!is_help).then_some(label.by.into()));
+    Ok(if is_help { Plan::Help(args) } else { Plan::With(args) })
 }
 
 #[cfg(test)]

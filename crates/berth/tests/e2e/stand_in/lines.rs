@@ -18,7 +18,8 @@ pub enum Expected {
 impl Line {
     /// Whether it looks at all containers of the engine.
     pub fn is_alone(&self) -> bool {
-        let is_list = |text: &str| text.contains("docker ps") || text.contains("$P");
+        let is_list =
+            |text: &str| ["docker ps", "container ls", "container list", "$P"].iter().any(|list| text.contains(list));
         !matches!(self.expected, Expected::Client(text) if !is_list(text)) && self.expected != Expected::Help
     }
 }
