@@ -71,7 +71,7 @@ impl ApiError {
 
 fn status_of(refusal: &Refusal) -> StatusCode {
     match refusal {
-        Refusal::NoSuchTenant { .. } => StatusCode::NOT_FOUND,
+        Refusal::NoSuchTenant { .. } | Refusal::NoSuchGpu { .. } => StatusCode::NOT_FOUND,
         Refusal::NotYours { .. }
         | Refusal::DecidedByAnother { .. }
         | Refusal::PolicyDecides { .. }

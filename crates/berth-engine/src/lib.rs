@@ -20,20 +20,22 @@ mod table;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use berth_host::clock;
 use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
-use berth_model::control::{Ask, Refusal, Reply};
+use berth_model::control::{Ask, Refusal, Reply, What};
 use berth_model::history::{LeftOpen, Spent};
+use berth_model::settings::EdfSettings;
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
+use berth_store::deadlines::Deadlines as Store;
 use berth_store::history::History;
 
 pub use control::Control;
-use deadlines::{Deadlines, Scene, by_looks};
+use deadlines::{Deadlines, Said, Scene, Stage, by_looks, owners};
 pub use describe::describe;
 pub use guarded::Guarded;
 use log::log_change;
@@ -47,6 +49,8 @@ use table::TaskTable;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long a daemon that stops tries to set everybody free.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+/// Why nothing can be asked of a view.
+const WATCHES: &str = "it only watches";
 /// Events taken in before the result is published: bounds how stale a snapshot can get in a storm.
 const BATCH: usize = 256;
 
@@ -105,10 +109,18 @@ impl Engine {
                     manage::open_annals(settings, |record| deadlines.recall(record), &clock::anchor());
                 let left = opened.as_ref().map(|history| history.left_units.clone()).unwrap_or_default();
                 deadlines.resume(annals.writer(), left, clock::boot().as_deref());
+                deadlines.keep(said(settings, opened.is_some(), &event_tx));
+                for id in deadlines.containers() {
+                    // Without room for the question it is asked when the container comes.
+                    let _ = sources.describe(id.clone());
+                }
                 history = opened;
                 manage::manager(settings, sources.probes(), &event_tx, annals, guarded, clock::now())?
             }
-            Publish::SnapshotsOnly => Err(Unmanaged { reason: "it only watches".to_owned(), ..Unmanaged::default() }),
+            Publish::SnapshotsOnly => {
+                deadlines.keep(Said::refused(WATCHES.to_owned()));
+                Err(Unmanaged { reason: WATCHES.to_owned(), ..Unmanaged::default() })
+            }
         };
         let (control, ask_rx) = Control::new(event_tx);
         let probes = sources.probes();
@@ -119,6 +131,7 @@ impl Engine {
             deadlines,
             boot: clock::boot(),
             idle_after: settings.monitor.idle_after.get(),
+            edf: settings.edf.clone(),
             turn_at: None,
             sources,
             table,
@@ -178,6 +191,8 @@ struct Loop {
     /// By which instants of this boot are told from those of another.
     boot: Option<String>,
     idle_after: Duration,
+    /// The numbers by which it is said whether one more deadline would be met.
+    edf: EdfSettings,
     /// When the manager wants to be asked again though nothing has happened.
     turn_at: Option<Mono>,
     sources: Sources,
@@ -203,9 +218,7 @@ impl Loop {
             let mut changes = Vec::new();
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
-                if let Event::ContainerGone { id } = &event {
-                    self.deadlines.forget(id);
-                }
+                self.deadlines.overhear(&event);
                 if let Ok(manager) = &mut self.manager {
                     manager.note(&event, clock::now());
                 }
@@ -221,9 +234,10 @@ impl Loop {
     /// Takes in what was asked; a manager answers in its turn.
     fn hear(&mut self) {
         for (ask, reply) in self.ask_rx.try_iter().take(BATCH) {
-            match &mut self.manager {
-                Ok(manager) => manager.ask(ask, reply),
-                Err(unmanaged) => reply(Err(Refusal::NoHolds { reason: unmanaged.reason.clone() })),
+            match (&mut self.manager, ask) {
+                (_, Ask { caller, what: What::Deadline(ask) }) => self.deadlines.ask(caller, ask, reply),
+                (Ok(manager), ask) => manager.ask(ask, reply),
+                (Err(unmanaged), _) => reply(Err(Refusal::NoHolds { reason: unmanaged.reason.clone() })),
             }
         }
     }
@@ -246,6 +260,7 @@ impl Loop {
 
     /// Lets the policy decide upon what is known now, and shows what came of it.
     fn manage(&mut self, snapshot: &mut Snapshot, changes: &mut Vec<Change>, now: &Anchor) {
+        self.deadlines.settle();
         self.attend(snapshot, changes, now);
         self.tasks_ended(snapshot, changes);
         self.turn_at = None;
@@ -259,6 +274,7 @@ impl Loop {
             manager.show(snapshot, now);
         }
         changes.extend(self.deadlines.show(snapshot, now));
+        changes.extend(self.answer(snapshot, now));
         self.turn_at = self.turn_at.into_iter().chain(self.deadlines.again_at(now.mono)).min();
         let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
         match &mut self.manager {
@@ -267,13 +283,31 @@ impl Loop {
         }
     }
 
+    /// Answers those who asked about deadlines, with what is shown now.
+    fn answer(&mut self, snapshot: &Snapshot, now: &Anchor) -> Vec<Change> {
+        let Self { monitor, sources, deadlines, edf, .. } = self;
+        let (monitor, sources) = (&*monitor, &*sources);
+        let stage = Stage {
+            snapshot,
+            labels: &|tenant| monitor.labels_of(tenant),
+            uids: &|tenant| monitor.uids_of(tenant),
+            describe: &|id| sources.describe(id),
+            edf,
+            now,
+        };
+        deadlines.answer(&stage)
+    }
+
     /// Judges those who have a deadline.
     fn attend(&mut self, snapshot: &Snapshot, changes: &[Change], now: &Anchor) {
         let Self { monitor, manager, deadlines, idle_after, .. } = self;
         let (monitor, manager) = (&*monitor, &*manager);
-        let owners = |row: &TaskRow| match manager {
+        let owners_of = |row: &TaskRow| match manager {
             Ok(manager) => manager.owners_of(row, monitor.labels_of(&row.tenant)),
-            Err(_) => row.owner.iter().cloned().collect(),
+            Err(_) => {
+                let (labels, uids) = (monitor.labels_of(&row.tenant), monitor.uids_of(&row.tenant));
+                owners(row.owner.clone(), labels, uids)
+            }
         };
         let pulse = |row: &TaskRow| match manager {
             Ok(manager) => manager.pulse(row, now.mono),
@@ -282,7 +316,7 @@ impl Loop {
         let scene = Scene {
             snapshot,
             labels: &|tenant| monitor.labels_of(tenant),
-            owners: &owners,
+            owners: &owners_of,
             pulse: &pulse,
             processes: &|tenant| monitor.processes_of(tenant),
             now,
@@ -329,6 +363,17 @@ impl Loop {
             Ok(manager) => manager.leave(&mut snapshot, &left, &now),
             Err(unmanaged) => unmanaged.annals.leave(&snapshot, &left, &now),
         }
+    }
+}
+
+/// What persons have said, beside the history: whoever may write that is alone there.
+fn said(settings: &Settings, is_ours: bool, event_tx: &Sender<Event>) -> Said {
+    match settings.history.enabled {
+        false => Said::in_memory(),
+        true if is_ours => Said::on_disk(Store::open(&settings.history.dir), event_tx.clone()),
+        true => Said::refused(
+            "the history cannot be written, and they are kept with it; the daemon's log says why".to_owned(),
+        ),
     }
 }
 

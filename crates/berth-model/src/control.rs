@@ -203,6 +203,8 @@ pub enum Refusal {
     NotKept { reason: String },
     #[error("the deadline of `{name}` stays as it was: {reason}")]
     NotWritten { name: String, reason: String },
+    #[error("there is no GPU {gpu} here{}", listed("; there are", known))]
+    NoSuchGpu { gpu: GpuIndex, known: Vec<String> },
 }
 
 impl Refusal {
@@ -220,6 +222,7 @@ impl Refusal {
             Refusal::Failed { .. } => "hold_failed",
             Refusal::NoHolds { .. } => "no_holds",
             Refusal::NotKept { .. } | Refusal::NotWritten { .. } => "deadlines_not_kept",
+            Refusal::NoSuchGpu { .. } => "no_such_gpu",
         }
     }
 }

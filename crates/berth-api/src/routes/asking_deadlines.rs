@@ -68,6 +68,7 @@ pub(crate) fn admission() -> Admission {
     };
     Admission {
         fits: Fits::Unknown,
+        policy: None,
         gpu: Some(gpu.gpu),
         deadline: nine(),
         asked: None,

@@ -3,16 +3,19 @@
 //! Stands beside the manager and needs none: where nobody can be held, units are judged all the same. The deciding is
 //! `berth_model::deadline`'s; here it is fed with what the host tells, and what it says is shown, told and written down.
 
+mod admit;
+mod asks;
 mod outlook;
 mod pulse;
 mod records;
+mod said;
 mod spreads;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_model::deadline::{
-    Given, Judge, Judged, Left, Origin, Pulse, Read, Sitting, Terms, Unit, UnitRule, Verdict, Who, terms,
+    Judge, Judged, Left, Origin, Pulse, Read, Sitting, Spread, Tally, Terms, Unit, UnitRule, Verdict, Who, terms,
 };
 use berth_model::history::{Happening, Judgement, LeftOpen, Record, Workload};
 use berth_model::snapshot::{DeadlineRow, WorkRow};
@@ -22,9 +25,12 @@ use berth_model::{
 use berth_policy::Work;
 use berth_store::history::Writer;
 
+use asks::Asks;
+pub(crate) use asks::{Stage, owners};
 use outlook::{Outlook, outlook};
 pub(crate) use pulse::by_looks;
 use records::Records;
+pub(crate) use said::Said;
 use spreads::Spreads;
 use totals::Totals;
 
@@ -43,8 +49,8 @@ pub(crate) struct Scene<'a> {
 pub(crate) struct Deadlines {
     rules: settings::Deadlines,
     judge: Judge,
-    /// What persons have said.
-    given: BTreeMap<TenantKey, Given>,
+    said: Said,
+    asks: Asks,
     reads: BTreeMap<TenantKey, Read>,
     people: BTreeMap<TenantKey, Person>,
     spreads: Spreads,
@@ -81,7 +87,8 @@ impl Deadlines {
         Self {
             judge: Judge::new(rules.clone()),
             rules,
-            given: BTreeMap::new(),
+            said: Said::in_memory(),
+            asks: Asks::default(),
             reads: BTreeMap::new(),
             people: BTreeMap::new(),
             spreads: Spreads::default(),
@@ -98,6 +105,16 @@ impl Deadlines {
     pub fn recall(&mut self, record: &Record) {
         self.spreads.note(record);
         self.totals.recall(record);
+    }
+
+    /// What persons have said, and where it is kept.
+    pub fn keep(&mut self, said: Said) {
+        self.said = said;
+    }
+
+    /// Containers of which something was said: whether their engine still has them is to be asked.
+    pub fn containers(&self) -> impl Iterator<Item = &ContainerId> {
+        self.said.containers()
     }
 
     /// Units that were under way when the daemon before was last heard of.
@@ -125,9 +142,8 @@ impl Deadlines {
 
     /// The engine no longer has this container: nobody asks for its figures any more.
     pub fn forget(&mut self, id: &ContainerId) {
-        let is_other = |tenant: &TenantKey| tenant.container_id() != Some(id);
         self.totals.forget(id);
-        self.given.retain(|tenant, _| is_other(tenant));
+        self.said.forget(id);
     }
 
     /// Tasks that began and ended, and what everybody in one does.
@@ -176,7 +192,8 @@ impl Deadlines {
             let work = self.judge.work(tenant)?;
             [outlook::warn_at(work.started, work.due), work.due].into_iter().find(|at| *at > now)
         });
-        dues.chain(self.judge.again_at()).chain(self.records.again_at()).filter(|at| *at > now).min()
+        let ends = dues.chain(self.judge.again_at()).chain(self.records.again_at());
+        ends.chain(self.answer_by()).filter(|at| *at > now).min()
     }
 
     /// Fills in everybody's deadline, and tells what is to be told.
@@ -217,7 +234,7 @@ impl Deadlines {
 
     /// Which deadline counts now. What is new about it is told.
     fn read(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) -> Read {
-        let (owners, given) = ((scene.owners)(row), self.given.get(tenant).copied());
+        let (owners, given) = ((scene.owners)(row), self.said.of(tenant));
         let read = terms(Who { labels: (scene.labels)(tenant), owners: &owners, given }, &self.rules);
         let before = self.reads.get(tenant);
         let name = &row.container_name;
@@ -264,7 +281,7 @@ impl Deadlines {
     fn sit_late(&mut self, tenant: &TenantKey, start: Start, task: TaskId, scene: &Scene<'_>) {
         let Some(ended) = scene.snapshot.ended.iter().find(|ended| ended.task_id == task) else { return };
         let owners: Vec<String> = ended.owner.iter().cloned().collect();
-        let given = self.given.get(tenant).copied();
+        let given = self.said.of(tenant);
         let read = terms(Who { labels: (scene.labels)(tenant), owners: &owners, given }, &self.rules);
         if let Some(person) = self.people.get_mut(tenant) {
             let (owner, image) = (ended.owner.clone(), ended.image.clone());
@@ -332,7 +349,7 @@ impl Deadlines {
         work.quiet_since.is_some_and(|quiet| now.since(quiet) >= after)
     }
 
-    fn takes(&self, tenant: &TenantKey, unit: Unit) -> Option<berth_model::deadline::Spread> {
+    fn takes(&self, tenant: &TenantKey, unit: Unit) -> Option<Spread> {
         self.spreads.of(&self.people.get(tenant)?.workload, unit)
     }
 
@@ -353,11 +370,7 @@ impl Deadlines {
                 risk: outlook.risk,
             }
         });
-        let Terms { deadline, origin, asked, .. } = terms;
-        let (tally, last_float_seconds) = self.totals.of(&row.tenant);
-        let (asked, bound): (Option<Deadline>, Option<String>) =
-            asked.map(|asked| (asked.deadline, asked.bound.to_string())).unzip();
-        Some(DeadlineRow { deadline, origin, asked, bound, unit, work: under_way, takes, tally, last_float_seconds })
+        Some(counted(terms, unit, under_way, takes, self.totals.of(&row.tenant)))
     }
 
     /// Once per unit.
@@ -377,6 +390,20 @@ impl Deadlines {
             at: now,
         });
     }
+}
+
+/// A deadline as it is shown.
+fn counted(
+    terms: Terms,
+    unit: Unit,
+    work: Option<WorkRow>,
+    takes: Option<Spread>,
+    (tally, last_float_seconds): (Tally, Option<f64>),
+) -> DeadlineRow {
+    let Terms { deadline, origin, asked, .. } = terms;
+    let (asked, bound): (Option<Deadline>, Option<String>) =
+        asked.map(|asked| (asked.deadline, asked.bound.to_string())).unzip();
+    DeadlineRow { deadline, origin, asked, bound, unit, work, takes, tally, last_float_seconds }
 }
 
 fn workload(row: &TaskRow) -> Workload {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use berth_model::Evidence;
+use berth_model::control::Candidate;
 use berth_model::deadline::{Spread, Unit};
 use berth_model::history::{Happening, Judgement, Record, Workload};
 
@@ -24,6 +25,8 @@ pub(super) struct Spreads {
 struct Kind {
     judged: VecDeque<f64>,
     tasks: VecDeque<f64>,
+    /// Of judged ones also the time they took in all, without what others cost them.
+    runs: VecDeque<f64>,
     newest: u64,
 }
 
@@ -43,14 +46,33 @@ impl Spreads {
     pub fn judged(&mut self, judgement: &Judgement) {
         if let Some(active) = judgement.active_seconds {
             self.add(&judgement.workload, judgement.unit, |kind| &mut kind.judged, active);
+            if let Some(seconds) = judgement.seconds {
+                let run = (seconds - judgement.held_seconds - judgement.contended_seconds).max(active);
+                self.add(&judgement.workload, judgement.unit, |kind| &mut kind.runs, run);
+            }
         }
     }
 
     /// `None` if nothing like it was seen.
     pub fn of(&self, workload: &Workload, unit: Unit) -> Option<Spread> {
-        let kind = self.kinds.get(&(workload.clone(), unit))?;
-        let from = if kind.judged.is_empty() { &kind.tasks } else { &kind.judged };
-        Spread::of(from.iter().copied())
+        Spread::of(self.kinds.get(&(workload.clone(), unit))?.active())
+    }
+
+    /// GPU time that units took of whatever is like the candidate, and how long they took in all; nothing where it is not said what
+    /// it is.
+    pub fn like(&self, candidate: &Candidate) -> (Option<Spread>, Option<Spread>) {
+        let Candidate { image, command, owner, unit, .. } = candidate;
+        if image.is_none() && command.is_none() {
+            return (None, None);
+        }
+        let is_like = |workload: &Workload| {
+            image.as_ref().is_none_or(|image| workload.image.as_ref() == Some(image))
+                && command.as_ref().is_none_or(|command| workload.command == *command)
+                && owner.as_ref().is_none_or(|owner| workload.owner.as_ref() == Some(owner))
+        };
+        let kinds = || self.kinds.iter().filter(|((workload, of), _)| of == unit && is_like(workload));
+        let active = Spread::of(kinds().flat_map(|(_, kind)| kind.active()));
+        (active, Spread::of(kinds().flat_map(|(_, kind)| kind.runs.iter().copied())))
     }
 
     fn add(&mut self, workload: &Workload, unit: Unit, which: fn(&mut Kind) -> &mut VecDeque<f64>, active: f64) {
@@ -69,5 +91,12 @@ impl Spreads {
             let oldest = self.kinds.iter().min_by_key(|(_, kind)| kind.newest).map(|(key, _)| key.clone());
             oldest.map(|key| self.kinds.remove(&key));
         }
+    }
+}
+
+impl Kind {
+    fn active(&self) -> impl Iterator<Item = f64> {
+        let from = if self.judged.is_empty() { &self.tasks } else { &self.judged };
+        from.iter().copied()
     }
 }

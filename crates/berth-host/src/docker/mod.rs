@@ -61,9 +61,9 @@ impl DockerSource {
         Ok(DockerSource { ask_tx: Some(ask_tx), thread: Some(thread) })
     }
 
-    /// Asks about a container. The answer comes as [`Event::Container`], or [`Event::ContainerGone`] if the engine has
-    /// none by that id; while the engine is away it waits for its return. `false` if too many questions wait already:
-    /// ask again later.
+    /// Asks about a container, by its id, its name, or the beginning of its id. The answer comes as [`Event::Container`], with the id in
+    /// full; or as [`Event::ContainerGone`] with what was asked for, if the engine has none by that. While the engine is away it
+    /// waits for its return. `false` if too many questions wait already: ask again later.
     pub fn describe(&self, id: ContainerId) -> bool {
         self.ask_tx.as_ref().is_some_and(|ask_tx| ask_tx.try_send(id).is_ok())
     }

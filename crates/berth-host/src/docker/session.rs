@@ -187,11 +187,27 @@ impl Connection {
             return;
         }
         match inspected {
-            Ok(inspected) => self.described(id, inspected),
+            Ok(inspected) => {
+                let id = self.known_as(id, inspected.id.as_ref());
+                self.described(id, inspected);
+            }
             Err(ApiError::DockerResponseServerError { status_code: 404, .. }) => self.gone(id),
             Err(error) => {
                 tracing::warn!(container = %id, %error, "the engine did not describe the container");
                 self.failed.insert(id);
+            }
+        }
+    }
+
+    /// One that was asked about by its name or the beginning of its id is known by its id from now on.
+    fn known_as(&mut self, asked: ContainerId, id: Option<&String>) -> ContainerId {
+        match id.filter(|id| **id != asked.0) {
+            None => asked,
+            Some(id) => {
+                let id = ContainerId(id.clone());
+                self.wanted.forget(&asked);
+                self.wanted.know(id.clone());
+                id
             }
         }
     }

@@ -30,6 +30,11 @@ impl Wanted {
         }
     }
 
+    /// Its end is to be told, though nobody asks about it now.
+    pub fn know(&mut self, id: ContainerId) {
+        self.known.insert(id);
+    }
+
     /// The next to ask the engine about; it is in flight until [`Wanted::done`].
     pub fn next(&mut self) -> Option<ContainerId> {
         if self.in_flight.len() >= AT_ONCE {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::deadline::{Deadline, Given, Spread, Unit};
 use crate::id::{GpuIndex, TenantKey};
+use crate::settings::PolicyName;
 use crate::snapshot::DeadlineRow;
 
 /// `tenant` is what a person typed; see [`super::find`]. It may be a container that has not come to a GPU yet.
@@ -66,6 +67,8 @@ pub enum Fits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Admission {
     pub fits: Fits,
+    /// Who decides here; only `edf` keeps to that order. `None` where nobody is held.
+    pub policy: Option<PolicyName>,
     /// The GPU it would fit on best; `None` where there is none.
     pub gpu: Option<GpuIndex>,
     /// The deadline that would count.

@@ -42,6 +42,12 @@ impl Monitor {
         own.map(|(process, _)| *process).collect()
     }
 
+    /// The users the tenant's processes run as, one per process; `None` where it is not known.
+    pub fn uids_of(&self, tenant: &TenantKey) -> Vec<Option<u32>> {
+        let own = self.stays.values().filter(|stay| stay.facts.tenant.is(tenant));
+        own.map(|stay| stay.facts.uid).collect()
+    }
+
     pub(super) fn tenants_on(&self, gpu: GpuIndex) -> BTreeSet<&TenantKey> {
         let here = self.stays.values().filter(|stay| stay.on_gpus.contains_key(&gpu));
         here.map(|stay| &stay.facts.tenant).collect()

@@ -133,8 +133,9 @@ fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
         state.inspect_failures -= 1;
         return reply(&mut stream, "500 Internal Server Error", r#"{"message":"busy"}"#);
     }
-    match state.containers.get(id) {
-        Some(name) => reply(
+    // By id or by name.
+    match state.containers.iter().find(|(known, name)| *known == id || *name == id) {
+        Some((id, name)) => reply(
             &mut stream,
             "200 OK",
             &format!(

@@ -87,6 +87,20 @@ fn a_container_is_described_when_asked_about() {
 }
 
 #[test]
+fn a_container_asked_about_by_name_is_known_by_its_id() {
+    let engine = FakeEngine::start();
+    engine.change(|state| state.containers.insert(A.into(), "trainer".into()));
+    let (docker, told) = connected(&engine);
+    assert!(docker.describe(id("trainer")));
+    let Event::Container(facts) = told.next() else { panic!("not described") };
+    assert_eq!((facts.id, facts.name.as_str()), (id(A), "trainer"));
+    engine.remove(A);
+    assert_eq!(told.next(), Event::ContainerGone { id: id(A) }, "its end is told, though nobody asked by its id");
+    assert!(docker.describe(id("trainer")));
+    assert_eq!(told.next(), Event::ContainerGone { id: id("trainer") }, "there is none by that name");
+}
+
+#[test]
 fn nothing_is_asked_about_containers_nobody_named() {
     let engine = FakeEngine::start();
     engine.change(|state| state.containers.insert(A.into(), "other".into()));
@@ -330,8 +344,10 @@ fn a_real_engine_s_container_is_followed_through_its_life() {
     assert!(facts.started_at.is_some());
     assert_eq!(facts.health.map(|health| health.every), Some(Duration::from_millis(1_500)));
 
-    assert!(docker.describe(created.clone()));
-    assert_eq!(of(&told, &created), facts);
+    for asked in [created.0.as_str(), &container.name, created.short()] {
+        assert!(docker.describe(id(asked)));
+        assert_eq!(of(&told, &created), facts, "{asked}");
+    }
 
     let renamed = format!("{}-renamed", container.name);
     container.docker(&["rename", &container.name, &renamed]);
