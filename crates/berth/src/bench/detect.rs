@@ -148,7 +148,7 @@ impl Bench<'_> {
 
     fn observe(&mut self, daemon: &Daemon, containers: u32, rounds: u32) -> anyhow::Result<Outcome> {
         let work = vec![self.work(rounds); containers as usize];
-        self.tenants.observe(daemon.client(), &work)
+        self.tenants.observe(daemon.client(), &work, |_| Ok(()))
     }
 
     fn detection(&mut self, sources: Sources) -> anyhow::Result<Vec<Detection>> {

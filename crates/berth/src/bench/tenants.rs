@@ -67,10 +67,17 @@ impl<'a> Tenants<'a> {
         self.stage.launch(&Launch { name: format!("t{}", self.launched), owner: None, labels, args })
     }
 
-    /// Runs one tenant for each of `work` under a daemon and gathers both sides of the story.
-    pub fn observe(&mut self, client: Client, work: &[Work]) -> anyhow::Result<Outcome> {
+    /// Runs one tenant for each of `work` under a daemon and gathers both sides of the story. `launched` is told of them as soon
+    /// as they are there.
+    pub fn observe(
+        &mut self,
+        client: Client,
+        work: &[Work],
+        launched: impl FnOnce(&[Tenant]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Outcome> {
         let listener = Listener::start(client)?;
         let tenants = work.iter().map(|work| self.launch(work)).collect::<anyhow::Result<Vec<_>>>()?;
+        launched(&tenants)?;
         let stays = self.finish(tenants)?;
         self.interrupt.sleep(TOLD_WITHIN)?;
         Ok(Outcome { stays, reports: listener.take() })

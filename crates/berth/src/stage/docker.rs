@@ -39,6 +39,8 @@ pub struct DockerGround {
 }
 
 impl DockerGround {
+    pub const WHAT: &str = "Docker containers";
+
     pub fn open(socket: &Path, id: &StageId) -> anyhow::Result<Self> {
         // The client tells one that may not be used from one that is not there no better than "not found".
         UnixStream::connect(socket).with_context(|| format!("connecting to {}", socket.display()))?;
@@ -184,7 +186,7 @@ impl DockerGround {
 
 impl Ground for DockerGround {
     fn what(&self) -> &'static str {
-        "Docker containers"
+        Self::WHAT
     }
 
     fn start(&mut self, start: &Start) -> anyhow::Result<Started> {

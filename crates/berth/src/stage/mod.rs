@@ -170,6 +170,11 @@ impl Stage {
         self.ground() == ProcessGround::WHAT
     }
 
+    /// Whether tenants have the labels they are launched with.
+    pub fn has_labels(&self) -> bool {
+        self.ground() == DockerGround::WHAT
+    }
+
     pub fn is_simulated(&self) -> bool {
         self.gpu.is_some()
     }

@@ -13,9 +13,11 @@ pub mod task;
 mod text;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use berth_api::{Client, DeadlineRequest, paths};
+use berth_model::control::DeadlineStanding;
 use berth_model::deadline::{Deadline, LABEL, UNIT_LABEL, UnitRule};
 use berth_model::settings::Mode;
 
@@ -24,12 +26,15 @@ use self::report::{Container, Measured, Report};
 use self::task::{Task, spread_over};
 use super::daemon::Daemon;
 use super::machine::Machine;
-use super::tenants::{Tenants, Work};
+use super::tenants::{PATIENCE, Tenants, Work};
 use crate::interrupt::Interrupt;
-use crate::stage::{GpuChoice, GroundChoice, Stage};
+use crate::live;
+use crate::stage::{GpuChoice, GroundChoice, Stage, Tenant};
 
 /// Random pauses before a task are no longer than this.
 const GAP_MS: u32 = 1_000;
+/// Between two attempts to give somebody a deadline who has not come yet.
+const ASK_EVERY: Duration = Duration::from_millis(2);
 
 /// What to measure, and on what.
 #[derive(Debug, Clone)]
@@ -111,7 +116,10 @@ impl<'b> Bench<'b> {
         let deadlines = self.deadlines(&daemon)?;
         (self.say)(&format!("{containers} containers with deadlines, {rounds} processes each"));
         let work: Vec<Work> = deadlines.iter().map(|deadline| self.work(rounds, Some(*deadline))).collect();
-        let outcome = self.tenants.observe(daemon.client(), &work)?;
+        let (has_labels, interrupt) = (self.tenants.stage.has_labels(), self.interrupt);
+        let outcome = self.tenants.observe(daemon.client(), &work, |tenants| {
+            if has_labels { Ok(()) } else { set_deadlines(&daemon.client(), tenants, &deadlines, interrupt) }
+        })?;
         let of_each = outcome.stays.iter().zip(deadlines);
         let of_each = of_each.map(|((tenant, stays), deadline)| {
             let key = tenant.key().context("a tenant that cannot be told from others")?;
@@ -130,7 +138,7 @@ impl<'b> Bench<'b> {
         }
         (self.say)("rehearsal, for the deadlines");
         let work = vec![self.work(1, None); count];
-        let outcome = self.tenants.observe(daemon.client(), &work)?;
+        let outcome = self.tenants.observe(daemon.client(), &work, |_| Ok(()))?;
         let run_times: Vec<f64> =
             outcome.stays.iter().flat_map(|(_, stays)| stays).filter_map(task::run_seconds).collect();
         spread_over(&run_times, count).context("no task of the rehearsal has told its own run time")
@@ -150,4 +158,32 @@ impl<'b> Bench<'b> {
         let Plan { counts, window, .. } = self.plan;
         Sweep { tenants: &mut self.tenants, interrupt: self.interrupt, work, counts, window: *window, say: self.say }
     }
+}
+
+/// Tenants without labels are given theirs as `berth deadline set` does it: as soon as they come to the GPU, nobody knows them before.
+fn set_deadlines(
+    client: &Client,
+    tenants: &[Tenant],
+    deadlines: &[Deadline],
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let (runtime, end) = (live::runtime()?, Instant::now() + PATIENCE);
+    let mut left: Vec<(&Tenant, Deadline)> = tenants.iter().zip(deadlines.iter().copied()).collect();
+    while let Some((tenant, deadline)) = left.pop() {
+        let request = DeadlineRequest {
+            tenant: tenant.name().to_owned(),
+            deadline: Some(deadline),
+            ..DeadlineRequest::default()
+        };
+        let asked = runtime.block_on(client.post::<DeadlineStanding>(paths::DEADLINE, &request));
+        match asked {
+            Ok(_) => {}
+            Err(error) if error.code() == Some("no_such_tenant") && Instant::now() < end => {
+                left.insert(0, (tenant, deadline));
+                interrupt.sleep(ASK_EVERY)?;
+            }
+            Err(error) => return Err(error).with_context(|| format!("giving {} its deadline", tenant.name())),
+        }
+    }
+    Ok(())
 }

@@ -74,16 +74,14 @@ pub struct Container {
 }
 
 /// berth's verdicts against those of the timers.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Judging {
     pub tasks: usize,
     pub agree: usize,
-    /// Verdicts that differ where the task ended no farther from its deadline than `error_ms`.
+    /// Verdicts that differ because the deadline lies between the run time as it was seen and the true one.
     pub within_error: usize,
     pub disagree: usize,
     pub not_judged: usize,
-    /// By how much the worst run time was wrong.
-    pub error_ms: f64,
     /// Those that differ, and why that is or is not excused.
     pub differences: Vec<Difference>,
 }
@@ -127,11 +125,8 @@ impl Container {
 }
 
 impl Judging {
-    /// `errors`: of all the containers.
-    fn of(containers: &[Container], errors: &Errors) -> Self {
-        let error_ms = errors.run_ms.map_or(0.0, |run| run.quantiles.max.abs().max(run.min.abs()));
-        let mut judging =
-            Self { tasks: 0, agree: 0, within_error: 0, disagree: 0, not_judged: 0, error_ms, differences: Vec::new() };
+    fn of(containers: &[Container]) -> Self {
+        let mut judging = Self::default();
         for container in containers {
             for (index, task) in container.tasks.iter().enumerate() {
                 judging.add(container, index + 1, task);
@@ -141,7 +136,7 @@ impl Judging {
     }
 
     fn add(&mut self, container: &Container, number: usize, task: &Task) {
-        let agreement = task.agreement(self.error_ms);
+        let agreement = task.agreement();
         self.tasks += 1;
         match agreement {
             Agreement::Agrees => self.agree += 1,
@@ -175,7 +170,7 @@ impl Report {
         let Measured { machine, workload, containers, cost, samples } = measured;
         let errors =
             (!containers.is_empty()).then(|| Errors::of(containers.iter().flat_map(|container| &container.tasks)));
-        let judging = errors.as_ref().map(|errors| Judging::of(&containers, errors));
+        let judging = errors.as_ref().map(|_| Judging::of(&containers));
         let mut goals = errors.as_ref().map(|errors| error_goals(errors, &containers)).unwrap_or_default();
         goals.extend(judging.as_ref().map(Judging::goal));
         let last = cost.iter().filter(|point| point.watched).max_by_key(|point| point.containers);

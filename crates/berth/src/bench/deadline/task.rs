@@ -11,6 +11,9 @@ use crate::bench::quantiles::Spread;
 use crate::bench::seen::{Judged, Report, What, millis_after, pair};
 use crate::bench::truth::{End, Stay};
 
+/// Differences of seconds in floating point are exact to less than this.
+const ROUNDING_MS: f64 = 1e-6;
+
 /// One task: from its context being ready until that was destroyed, or its process ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
@@ -48,7 +51,7 @@ pub struct Seen {
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
     Agrees,
-    /// It does not, and the task ended no farther from its deadline than the run time is wrong.
+    /// It does not, because the deadline lies between the run time as it was seen and the true one.
     WithinError,
     Disagrees,
     /// berth said nothing.
@@ -91,8 +94,8 @@ impl Task {
         Verdict::of(Some(self.float_s))
     }
 
-    /// `error_ms`: by how much a run time may be wrong.
-    pub fn agreement(&self, error_ms: f64) -> Agreement {
+    pub fn agreement(&self) -> Agreement {
+        let error_ms = self.run_error_ms.map_or(0.0, f64::abs) + ROUNDING_MS;
         match self.judged {
             None => Agreement::NotJudged,
             Some(judged) if judged.verdict == self.verdict() => Agreement::Agrees,
@@ -225,18 +228,27 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_compared_with_the_timers_and_excused_only_by_the_error() {
-        let agreements = |first: Option<Verdict>, second: Option<Verdict>, error_ms| {
-            let reports = [first.map(|verdict| judged(verdict, 2_001)), second.map(|verdict| judged(verdict, 5_001))];
-            let reports: Vec<Report> = reports.into_iter().flatten().collect();
-            tasks(&reports).iter().map(|task| task.agreement(error_ms)).collect::<Vec<_>>()
+    fn a_verdict_is_compared_with_the_timers_and_excused_only_by_the_error_of_its_own_task() {
+        let agreement = |float_s: f64, run_error_ms, verdict: Option<Verdict>| {
+            let judged = verdict.map(|verdict| Judged { deadline: deadline(), verdict, float_s: None });
+            Task { float_s, run_error_ms, judged, ..tasks(&[]).remove(0) }.agreement()
         };
-        use Agreement::{Agrees, Disagrees, NotJudged, WithinError};
         let (hit, miss) = (Some(Verdict::Hit), Some(Verdict::Miss));
-        assert_eq!(agreements(hit, miss, 0.0), [Agrees, Agrees]);
-        assert_eq!(agreements(miss, hit, 499.0), [Disagrees, Disagrees]);
-        assert_eq!(agreements(miss, hit, 500.0), [WithinError, WithinError]);
-        assert_eq!(agreements(Some(Verdict::Unknown), None, 500.0), [Disagrees, NotJudged]);
+        assert_eq!(agreement(0.5, None, hit), Agreement::Agrees);
+        assert_eq!(agreement(-0.5, None, miss), Agreement::Agrees);
+        assert_eq!(agreement(0.5, Some(499.0), miss), Agreement::Disagrees);
+        assert_eq!(agreement(0.5, Some(501.0), miss), Agreement::WithinError);
+        assert_eq!(agreement(-0.5, Some(-501.0), hit), Agreement::WithinError);
+        assert_eq!(agreement(-0.5, None, hit), Agreement::Disagrees);
+        assert_eq!(agreement(0.5, Some(501.0), Some(Verdict::Unknown)), Agreement::Disagrees);
+        assert_eq!(agreement(0.5, Some(501.0), None), Agreement::NotJudged);
+    }
+
+    #[test]
+    fn a_verdict_is_that_of_the_task_that_ended_then() {
+        let reports = [judged(Verdict::Hit, 2_001), judged(Verdict::Miss, 5_001)];
+        let verdicts: Vec<_> = tasks(&reports).iter().map(|task| task.judged.unwrap().verdict).collect();
+        assert_eq!(verdicts, [Verdict::Hit, Verdict::Miss]);
     }
 
     #[test]

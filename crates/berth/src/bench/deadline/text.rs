@@ -39,7 +39,7 @@ impl Report {
             judging.write(out)?;
         }
         if !self.cost.is_empty() {
-            writeln!(out, "What the monitor costs, by the number of containers\n{}", self.by_count())?;
+            writeln!(out, "\nWhat the monitor costs, by the number of containers\n{}", self.by_count())?;
             writeln!(
                 out,
                 "CPU: % of one core. TOLD: a start or end, to who follows events. ASKED: one look, without a daemon"
@@ -90,8 +90,8 @@ impl Judging {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "Verdicts: {} of {} are the timers'; {} differ within {:.3} ms of the deadline, {} beyond, {} are missing",
-            self.agree, self.tasks, self.within_error, self.error_ms, self.disagree, self.not_judged
+            "Verdicts: {} of {} are the timers'; {} differ by the error of the run time, {} beyond it, {} are missing",
+            self.agree, self.tasks, self.within_error, self.disagree, self.not_judged
         )?;
         for difference in &self.differences {
             let Difference { container, task, verdict, float_s, true_float_s, .. } = difference;
@@ -102,7 +102,7 @@ impl Judging {
                 verdict.as_str()
             )?;
         }
-        writeln!(out)
+        Ok(())
     }
 }
 
