@@ -370,8 +370,6 @@ impl Open {
         let float_seconds = float.filter(|float| self.evidence != Evidence::Process || *float >= 0.0);
         let why =
             (Verdict::of(float_seconds) == Verdict::Miss).then(|| self.why(deadline, float_seconds.unwrap_or(0.0)));
-        let took = ended.map_or(Duration::ZERO, |ended| ended.since(self.started));
-        let is_known = self.unknown.as_secs_f64() <= took.as_secs_f64() * (1.0 - LEAST_KNOWN);
         Judged {
             tenant: tenant.clone(),
             task,
@@ -381,11 +379,18 @@ impl Open {
             due,
             ended,
             float_seconds,
-            active_seconds: (is_known && ended.is_some()).then_some(self.active.as_secs_f64()),
+            active_seconds: ended.and_then(|ended| self.active_seconds(ended)),
             held_seconds: self.held.as_secs_f64(),
             contended_seconds: self.contended.as_secs_f64(),
             why: why.flatten(),
         }
+    }
+
+    /// What is not known of it is taken to have been as the rest, if it is little.
+    fn active_seconds(&self, ended: Mono) -> Option<f64> {
+        let stay = ended.since(self.started).saturating_sub(self.held).as_secs_f64();
+        let known = stay - self.unknown.as_secs_f64();
+        (known >= stay * LEAST_KNOWN).then(|| self.active.as_secs_f64() * if known > 0.0 { stay / known } else { 1.0 })
     }
 
     /// The first of these without which it would have been in time.

@@ -180,6 +180,9 @@ fn what_was_mostly_not_seen_is_not_said_to_have_computed() {
     let mut bench = Bench::new(UnitRule::Task, "9s");
     bench.sit(0, Pulse::Unknown).sit(3_000, computes(3_000)).end(5_000);
     assert_eq!(bench.judged[0].active_seconds, None);
+    let mut bench = Bench::new(UnitRule::Task, "9s");
+    bench.sit(0, Pulse::Unknown).sit(1_000, computes(1_000)).sit(5_000, waits(5_000, "a")).end(9_000);
+    assert_eq!(bench.judged[0].active_seconds, Some(5.0), "as the rest");
 }
 
 /// What the daemon before wrote down of it, at that time.

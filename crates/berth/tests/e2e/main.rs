@@ -14,6 +14,7 @@ mod support;
 
 mod bad_input;
 mod bench;
+mod bench_deadline;
 mod bench_holds;
 mod changed_gpus;
 mod containers;
@@ -23,6 +24,7 @@ mod faults;
 mod held_containers;
 mod history;
 mod holds;
+mod judging;
 mod killed;
 mod killed_with_containers;
 mod life_cycle;
