@@ -16,7 +16,8 @@
 //! until its deadline has passed: its place is by that alone.
 //!
 //! *The rest* ([`share`]): those without a deadline have their order among them as in `fifo`, and what the others leave; and if that is less
-//! than [`EdfSettings::rest`] of a GPU while they want it, they go first until they have had it. So do those that are lost, once
+//! than [`EdfSettings::rest`] of a GPU while they want it, they go first until they have had it; where somebody would be late for
+//! that, only when they are owed a whole quantum. So do those that are lost, once
 //! they have stood for [`FifoSettings::longest_wait`]. Of *n* that wait like that nobody stands for longer than
 //! `longest_wait + (n + 1) × (quantum + longest kernel) × (1 + 2 / rest)`.
 //!
@@ -133,12 +134,13 @@ fn job(unit: &Unit<'_>) -> Option<Job> {
     Some(Job { due, left: works().map(left).max().unwrap_or_default() })
 }
 
-/// What is left of a unit of work as it usually is; nothing where that is not known.
+/// What is left of a unit of work as it usually is, in whole microseconds; nothing where that is not known.
 fn left(work: &Work) -> Duration {
     let Some(takes) = work.takes else { return Duration::ZERO };
     let in_all = [takes.median_seconds, takes.p90_seconds, takes.most_seconds];
     let mut left = in_all.into_iter().map(|seconds| seconds - work.done.as_secs_f64());
-    left.find(|left| *left > 0.0).and_then(|left| Duration::try_from_secs_f64(left).ok()).unwrap_or_default()
+    let left = left.find(|left| *left > 0.0).and_then(|left| Duration::try_from_secs_f64(left).ok());
+    left.map_or(Duration::ZERO, |left| Duration::from_micros(u64::try_from(left.as_micros()).unwrap_or(u64::MAX)))
 }
 
 fn nanos(duration: Duration) -> u64 {

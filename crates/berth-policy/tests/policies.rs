@@ -1,5 +1,7 @@
 //! The policies at work on a small model of a host: golden traces, and laws that hold for any mix of tenants.
 
+#[path = "policies/deadlines.rs"]
+mod deadlines;
 #[path = "policies/golden.rs"]
 mod golden;
 #[path = "policies/host.rs"]
@@ -8,3 +10,5 @@ mod host;
 mod laws;
 #[path = "policies/mixes.rs"]
 mod mixes;
+#[path = "policies/units.rs"]
+mod units;

@@ -1,8 +1,9 @@
 //! The share of a GPU that those without a deadline get in any case.
 //!
 //! While one of them wants a GPU that one with a claim wants too, they are owed their part of the time, and while one of them computes
-//! there it is paid. When enough for a turn has come together they go first, until it is paid. What is owed and what was had too
-//! much are both bounded by a quantum: a kernel of a minute does not cost those after it ten.
+//! there it is paid. When enough for a turn has come together they go first, until it is paid; if somebody would be late for that, not
+//! before they are owed a whole quantum. What is owed and what was had too much are both bounded by a quantum: a kernel of a
+//! minute does not cost those after it ten.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +29,7 @@ struct Share {
     /// GPU seconds owed per second, by the last view.
     rate: f64,
     /// Seconds owed with which they go first; `None` if none of them stands.
-    turn: Option<f64>,
+    enough: Option<f64>,
 }
 
 impl Shares {
@@ -41,9 +42,9 @@ impl Shares {
             gpus.entry(gpu).or_insert_with(|| {
                 let there = || units.iter().filter(|unit| unit.contends() && unit.gpus.contains(&gpu));
                 let resting: Vec<&Unit<'_>> = there().filter(|unit| is_entitled(unit)).collect();
-                let is_claimed = there().any(|unit| unit.claim != Claim::Rest && wants(unit));
+                let claimed: Vec<&Unit<'_>> = there().filter(|unit| unit.claim != Claim::Rest && wants(unit)).collect();
                 let share = self.gpus.get(&gpu).copied().unwrap_or_default();
-                share.with(&resting, is_claimed, fraction(settings.rest), turns)
+                share.with(&resting, &claimed, fraction(settings.rest), turns)
             });
         }
         self.gpus = gpus;
@@ -67,28 +68,30 @@ impl Shares {
 }
 
 impl Share {
-    /// As it is from now on, with those on the GPU that have no claim.
-    fn with(self, resting: &[&Unit<'_>], is_claimed: bool, rest: f64, turns: &FifoSettings) -> Self {
+    /// As it is from now on, with those on the GPU that have no claim and those that have one and want it.
+    fn with(self, resting: &[&Unit<'_>], claimed: &[&Unit<'_>], rest: f64, turns: &FifoSettings) -> Self {
         let has = resting.iter().any(|unit| unit.busy_since.is_some());
-        let is_wanted = resting.iter().any(|unit| wants(unit));
-        let rate = match (is_claimed && is_wanted, has) {
+        let is_contended = !claimed.is_empty() && resting.iter().any(|unit| wants(unit));
+        let rate = match (is_contended, has) {
             (false, _) => 0.0,
             (true, false) => rest,
             (true, true) => rest - 1.0,
         };
         let (slice, quantum) = (turns.slice.get(), turns.quantum.get());
         let standing = resting.iter().filter(|unit| unit.standing_since.is_some());
-        let turn = standing.map(|unit| unit.length.burst().min(quantum).max(slice)).min();
-        let turn = turn.map(|turn| turn.as_secs_f64());
-        let is_enough = turn.is_some_and(|turn| self.owed + EVEN >= turn);
-        let is_due = is_claimed && is_wanted && (is_enough || self.is_due && self.owed > EVEN);
-        Self { rate, is_due, turn, ..self }
+        let turn = standing.map(|unit| unit.length.burst().max(slice).min(quantum)).min();
+        let spare = claimed.iter().filter_map(|unit| unit.spare).min();
+        let enough = turn.map(|turn| if spare.is_some_and(|spare| spare < turn) { quantum } else { turn });
+        let enough = enough.map(|enough| enough.as_secs_f64());
+        let is_enough = enough.is_some_and(|enough| self.owed + EVEN >= enough);
+        let is_due = is_contended && (is_enough || self.is_due && self.owed > EVEN);
+        Self { rate, is_due, enough, ..self }
     }
 
     fn changes_in(&self) -> Option<Duration> {
         let left = match self.is_due {
             true => -self.owed / self.rate,
-            false => (self.turn? - self.owed) / self.rate,
+            false => (self.enough? - self.owed) / self.rate,
         };
         let left = Duration::try_from_secs_f64(left).ok()?;
         Some(left.max(SOON))

@@ -14,6 +14,9 @@ use crate::settings::FifoSettings;
 /// Share of what a unit is behind that the GPU may rest for its sake, at each pause.
 const PATIENCE: f64 = 0.01;
 
+/// Who computes beside another delays it by what it takes and what the two lose to each other: at most this many times as long.
+const BESIDE: u32 = 2;
+
 /// One look at the units, to change the turns by.
 pub(super) struct Round<'r, 'a> {
     pub units: &'r [Unit<'a>],
@@ -87,7 +90,14 @@ impl<'r, 'a> Round<'r, 'a> {
 
     pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {
         let leads = lead(other, unit, book) > 0.0;
-        unit.length.is_brief_beside(&other.length, leads) && !other.minds(unit)
+        unit.length.is_brief_beside(&other.length, leads) && !self.minds(other, unit)
+    }
+
+    /// A unit, or one due after it, might be late if another computed beside it. How long that takes is a guess, so there must be time
+    /// for a quantum.
+    fn minds(&self, unit: &Unit<'_>, other: &Unit<'_>) -> bool {
+        let takes = other.length.left().unwrap_or_default() * BESIDE;
+        unit.spare.is_some_and(|spare| spare < takes.max(self.settings.quantum.get()))
     }
 
     /// Rivals that compute and beside which a unit is brief.

@@ -122,6 +122,10 @@ impl Turns {
         self.turns.contains_key(&unit.name)
     }
 
+    fn is_in_advance(&self, unit: &Unit<'_>) -> bool {
+        self.turns.get(&unit.name).is_some_and(|turn| turn.stage == Stage::InAdvance)
+    }
+
     /// For how long a unit has computed in its turn.
     pub fn ran(&self, unit: &Unit<'_>, now: Mono) -> Duration {
         let turn = self.turns.get(&unit.name).filter(|turn| matches!(turn.stage, Stage::Taken | Stage::Over { .. }));
@@ -263,7 +267,8 @@ impl Turns {
             let mut rivals = round.contenders().filter(|other| other.meets(unit).is_some());
             let is_wanted = rivals.any(|other| other.busy_since.is_some() || other.standing_since.is_some());
             let holders = self.holders(unit, round);
-            let gives_way = |holder: &&Unit<'_>| unit.is_loading && round.is_idle(holder);
+            let has_less = |holder: &Unit<'_>| unit.claim < holder.claim && self.is_in_advance(holder);
+            let gives_way = |holder: &&Unit<'_>| unit.is_loading && (round.is_idle(holder) || has_less(holder));
             if self.has_turn(unit) || is_wanted || !reserved.is_disjoint(&unit.gpus) || !holders.iter().all(gives_way) {
                 continue;
             }

@@ -13,9 +13,6 @@ use super::length::Length;
 use crate::settings::FifoSettings;
 use crate::view::{Activity, Stand, Tenant, View};
 
-/// Who computes beside another delays it by what it takes, and by what the two lose to each other: at most this many times as long.
-const BESIDE: u32 = 2;
-
 /// A gang is its owner's: the same word used by another is another gang.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UnitName {
@@ -136,11 +133,6 @@ impl Unit<'_> {
             return None;
         }
         self.gpus.intersection(&other.gpus).next().copied()
-    }
-
-    /// It, or one due after it, would be late if another computed beside it. What is known only of the other's data says too little.
-    pub fn minds(&self, other: &Unit<'_>) -> bool {
-        self.spare.is_some_and(|spare| other.length.left().is_none_or(|left| left * BESIDE > spare))
     }
 
     /// What people call it.

@@ -11,6 +11,8 @@ use berth_model::hold::Means;
 use berth_model::{Bytes, GpuIndex, Mono, Percent, TenantKey};
 use berth_policy::{Action, Activity, Decision, Gpu, Past, Policy, Reason, Stand, Tenant, Verdict, View};
 
+use crate::units::{Due, Units, computes, exactly};
+
 pub const MS: u64 = 1_000_000;
 /// The driver's averages are taken over this long.
 const AVERAGE: u64 = 200 * MS;
@@ -48,16 +50,17 @@ pub struct Job {
     pub by_person: bool,
     /// Nanoseconds by which the end of its bursts is seen late; `None`: it never is.
     pub lateness: Option<u64>,
+    pub due: Option<Due>,
 }
 
 /// On one line, so that a failing host can be read.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Job { name, owner, gang, gpus, at, script, means, past, needs, by_person, lateness } = self;
+        let Job { name, owner, gang, gpus, at, script, means, past, needs, by_person, lateness, due } = self;
         write!(f, "{name} at {at} on {gpus:?}: {script:?}; {means:?}")?;
         write!(
             f,
-            " owner {owner:?} gang {gang:?} past {past:?} needs {needs:?} by person {by_person} late {lateness:?}"
+            " owner {owner:?} gang {gang:?} past {past:?} needs {needs:?} by person {by_person} late {lateness:?} due {due:?}"
         )
     }
 }
@@ -76,7 +79,26 @@ impl Job {
             needs: None,
             by_person: false,
             lateness: Some(0),
+            due: None,
         }
+    }
+
+    /// All of it is to be done within so many milliseconds, and it is known how long it takes.
+    pub fn due(mut self, within: u64) -> Self {
+        self.due = Some(Due { within, is_each: false, takes: exactly(computes(&self.script)) });
+        self
+    }
+
+    /// The same, and nothing is known of it.
+    pub fn due_unknown(mut self, within: u64) -> Self {
+        self.due = Some(Due { within, is_each: false, takes: None });
+        self
+    }
+
+    /// Each burst is to be done within so many milliseconds of its launch, and takes so many.
+    pub fn due_each(mut self, within: u64, takes: u64) -> Self {
+        self.due = Some(Due { within, is_each: true, takes: exactly(takes) });
+        self
     }
 
     pub fn owner(mut self, owner: &str) -> Self {
@@ -158,6 +180,7 @@ pub struct Being {
     held_since: Option<u64>,
     /// How long it was kept from going on each time, in nanoseconds; without waits for memory.
     pub waits: Vec<u64>,
+    pub units: Units,
 }
 
 #[derive(Debug)]
@@ -365,6 +388,7 @@ impl Host {
     fn begin_step(&mut self, index: usize) {
         let now = Mono(self.now);
         let being = &mut self.beings[index];
+        being.begin_unit(now);
         match being.job.script.get(being.step).copied() {
             None => self.leave(index, false),
             Some(Do::Open(_)) if being.is_barred => {
@@ -435,6 +459,7 @@ impl Host {
             (being.activity, being.is_barred) = (Activity::Loading, false);
         }
         if let Some(Do::Compute(_)) = being.job.script.get(being.step) {
+            being.end_unit(Mono(now), false);
             match being.job.lateness {
                 Some(0) => being.activity = Activity::Quiet { since: Mono(now) },
                 late => being.evidence = late.map(|late| (now + late, Mono(now))),
@@ -480,8 +505,14 @@ impl Host {
         (being.place, being.memory, being.effect, being.evidence) = (Where::Gone, 0, None, None);
         being.queued = 0.0;
         (being.finished, being.has_failed) = (Some(self.now), has_failed);
+        being.end_unit(Mono(self.now), true);
+        let float = being.units.floats.last().copied().filter(|_| being.job.due.is_some_and(|due| !due.is_each));
         let name = being.job.name.clone();
         self.tell(&name, if has_failed { "- out of memory" } else { "- has left" });
+        if let Some(float) = float {
+            let what = if float < 0 { "late" } else { "in time" };
+            self.tell(&name, &format!("- {what} by {} ms", float.abs() / i128::from(MS)));
+        }
     }
 
     fn used(&self, gpu: u32) -> u64 {
@@ -552,6 +583,7 @@ impl Host {
             if let Where::Doing { left } = &mut being.place {
                 *left -= whole_f(passed) * speed;
             }
+            being.units.pass(if being.is_computing() { whole_f(passed) * share } else { 0.0 });
             being.queued = (being.queued - whole_f(passed) * share).max(0.0);
         }
         let used: BTreeMap<u32, u64> = self.gpus.keys().map(|gpu| (*gpu, self.used(*gpu))).collect();
@@ -613,11 +645,26 @@ impl Being {
             releases: Vec::new(),
             held_since: None,
             waits: Vec::new(),
+            units: Units::default(),
         }
     }
 
     fn halt_at_allocation(&mut self, since: Mono) {
         (self.stand, self.is_gated) = (Stand::Held { means: Means::Gate, since }, true);
+    }
+
+    fn begin_unit(&mut self, now: Mono) {
+        let is_launch = matches!(self.job.script.get(self.step), Some(Do::Compute(_) | Do::Submit(_)));
+        if self.job.due.is_some_and(|due| is_launch || !due.is_each) {
+            self.units.begin(now);
+        }
+    }
+
+    /// `is_last`: it leaves.
+    fn end_unit(&mut self, now: Mono, is_last: bool) {
+        if let Some(due) = self.job.due.filter(|due| is_last || due.is_each) {
+            self.units.end(due, now);
+        }
     }
 
     fn is_computing(&self) -> bool {
@@ -671,7 +718,7 @@ impl Being {
             stand: self.stand,
             means: self.job.means.clone(),
             past: self.job.past,
-            work: None,
+            work: self.job.due.and_then(|due| self.units.work(due)),
         }
     }
 }

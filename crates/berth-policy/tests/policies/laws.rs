@@ -44,7 +44,7 @@ fn past() -> impl Strategy<Value = Option<Past>> {
 }
 
 /// Any tenant on any of two GPUs.
-fn job() -> impl Strategy<Value = Job> {
+pub fn job() -> impl Strategy<Value = Job> {
     let places = prop::sample::subsequence(vec![0_u32, 1], 1..=2);
     let late = prop_oneof![3 => Just(Some(0)), 1 => Just(Some(5 * MS)), 1 => Just(None)];
     let words = (prop::option::of("[ab]"), prop::option::weighted(0.2, "[gh]"));
@@ -57,7 +57,7 @@ fn job() -> impl Strategy<Value = Job> {
     )
 }
 
-fn jobs(job: impl Strategy<Value = Job>, most: usize) -> impl Strategy<Value = Vec<Job>> {
+pub fn jobs(job: impl Strategy<Value = Job>, most: usize) -> impl Strategy<Value = Vec<Job>> {
     prop::collection::vec(job, 1..most).prop_map(|jobs| {
         let named = |(n, job): (usize, Job)| Job { name: format!("job-{n}"), ..job };
         jobs.into_iter().enumerate().map(named).collect()
@@ -65,7 +65,7 @@ fn jobs(job: impl Strategy<Value = Job>, most: usize) -> impl Strategy<Value = V
 }
 
 /// Short times, so that bounds come into play.
-fn hasty() -> FifoSettings {
+pub fn hasty() -> FifoSettings {
     FifoSettings {
         quantum: Span::from_millis(500),
         slice: Span::from_millis(50),
@@ -75,12 +75,12 @@ fn hasty() -> FifoSettings {
     }
 }
 
-fn patient() -> FifoSettings {
+pub fn patient() -> FifoSettings {
     let far = Span::from_millis(1_000_000);
     FifoSettings { longest_wait: far, last_resort: far, ..FifoSettings::default() }
 }
 
-fn played(jobs: Vec<Job>, delay: u64, policy: &mut dyn Policy) -> Host {
+pub fn played(jobs: Vec<Job>, delay: u64, policy: &mut dyn Policy) -> Host {
     let mut host = Host::new(2, 24_000, jobs);
     host.delay = delay;
     host.run(policy, 600_000);
@@ -89,13 +89,13 @@ fn played(jobs: Vec<Job>, delay: u64, policy: &mut dyn Policy) -> Host {
 
 /// A policy whose every answer is looked at.
 #[derive(Debug)]
-struct Watched<P> {
-    policy: P,
+pub struct Watched<P> {
+    pub policy: P,
     /// The same policy, told of the tenants in another order.
-    twin: P,
+    pub twin: P,
 }
 
-impl Policy for Watched<Fifo> {
+impl<P: Policy> Policy for Watched<P> {
     fn name(&self) -> &'static str {
         "watched"
     }
@@ -310,7 +310,7 @@ fn heavy() -> impl Strategy<Value = Job> {
     with_bursts(60..1_500)
 }
 
-fn with_bursts(millis: Range<u64>) -> impl Strategy<Value = Job> {
+pub fn with_bursts(millis: Range<u64>) -> impl Strategy<Value = Job> {
     let burst = (millis, 0_u64..200).prop_map(|(compute, rest)| [Do::Compute(compute), Do::Rest(rest)]);
     let places = prop::sample::subsequence(vec![0_u32, 1], 1..=2);
     let words = (prop::option::of("[ab]"), prop::option::weighted(0.2, "[gh]"));
