@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use berth_model::deadline::Unit;
 use berth_model::{Change, SourceStatus};
 use tracing::{debug, info, warn};
 
@@ -41,10 +42,7 @@ pub(crate) fn log_change(change: &Change) {
         Change::HoldFailed { tenant, name, message, .. } => {
             warn!(change = kind, %tenant, name, message, "a hold or a release failed");
         }
-        Change::UnitJudged { tenant, name, unit, deadline, verdict, float_nanos, why, .. } => {
-            let (unit, verdict) = (unit.as_str(), verdict.as_str());
-            debug!(change = kind, %tenant, name, unit, %deadline, verdict, float_nanos, why, "a unit of work is over");
-        }
+        Change::UnitJudged { .. } => log_judged(change),
         Change::DeadlineEndangered { tenant, name, unit, deadline, reason, .. } => {
             warn!(change = kind, %tenant, name, unit = unit.as_str(), %deadline, reason, "a deadline will probably be missed");
         }
@@ -69,12 +67,29 @@ pub(crate) fn log_change(change: &Change) {
     }
 }
 
+/// A task is one line, as its end is; bursts may be many in a second.
+fn log_judged(change: &Change) {
+    let Change::UnitJudged { tenant, name, unit, deadline, verdict, float_nanos, why, .. } = change else { return };
+    let (kind, verdict) = (change.kind(), verdict.as_str());
+    #[expect(clippy::cast_precision_loss, reason = "exact to a microsecond for a year")]
+    let float_seconds = float_nanos.map(|nanos| nanos as f64 / 1e9);
+    match unit {
+        Unit::Task => {
+            info!(change = kind, %tenant, name, unit = "task", %deadline, verdict, float_seconds, why, "a task was judged");
+        }
+        Unit::Burst => {
+            debug!(change = kind, %tenant, name, unit = "burst", %deadline, verdict, float_seconds, why, "a burst was judged");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
-    use berth_model::{Evidence, GpuIndex, Moment, Mono, ProcKey, Source, SourceStatus, TaskId, TenantKey};
+    use berth_model::deadline::Verdict;
+    use berth_model::{Deadline, Evidence, GpuIndex, Moment, Mono, ProcKey, Source, SourceStatus, TaskId, TenantKey};
     use serde_json::{Value, json};
 
     use super::*;
@@ -139,6 +154,47 @@ mod tests {
             logged(&seen),
             json!({"change": "moment_seen", "tenant": "user:1000", "name": "ada", "pid": 77, "moment": "first_launch"})
         );
+    }
+
+    fn judged(unit: Unit, verdict: Verdict) -> Change {
+        let ((tenant, name), deadline, at) = (tenant(), "9s".parse().unwrap(), Mono(5));
+        let (float_nanos, why) = match verdict {
+            Verdict::Miss => (Some(-1_500_000_000), Some("it was held".into())),
+            _ => (None, None),
+        };
+        Change::UnitJudged { tenant, name, unit, deadline, verdict, float_nanos, why, at }
+    }
+
+    #[test]
+    fn what_became_of_deadlines_is_found_by_tenant_verdict_and_unit() {
+        assert_eq!(
+            logged(&judged(Unit::Task, Verdict::Miss)),
+            json!({"change": "unit_judged", "tenant": "user:1000", "name": "ada", "unit": "task", "deadline": "9s",
+                   "verdict": "miss", "float_seconds": -1.5, "why": "it was held"})
+        );
+        assert_eq!(
+            logged(&judged(Unit::Burst, Verdict::Unknown)),
+            json!({"change": "unit_judged", "tenant": "user:1000", "name": "ada", "unit": "burst", "deadline": "9s",
+                   "verdict": "unknown"})
+        );
+    }
+
+    #[test]
+    fn a_deadline_in_danger_or_out_of_bounds_is_a_warning_and_bursts_do_not_fill_the_log() {
+        let levels = [Unit::Task, Unit::Burst].map(|unit| level(&judged(unit, Verdict::Miss)));
+        assert_eq!(levels, ["INFO", "DEBUG"]);
+        let (deadline, at): (Deadline, _) = ("9s".parse().unwrap(), Mono(5));
+        let (tenant, name) = tenant();
+        let reason = "it goes on and has 1.0s".to_owned();
+        let endangered =
+            Change::DeadlineEndangered { tenant, name, unit: Unit::Task, deadline, due: Mono(9), reason, at };
+        let (tenant, name) = self::tenant();
+        let (asked, bound) = ("1s".parse().unwrap(), "everybody 9s..".to_owned());
+        let out = Change::DeadlineOutOfBounds { tenant, name, asked, counts: deadline, bound, at };
+        let (tenant, name) = self::tenant();
+        let changed = Change::DeadlineChanged { tenant, name, deadline: None, by_uid: 0, at };
+        assert_eq!([level(&endangered), level(&out), level(&changed)], ["WARN", "WARN", "INFO"]);
+        assert_eq!((&logged(&changed)["deadline"], &logged(&out)["asked"]), (&json!("none"), &json!("1s")));
     }
 
     #[test]

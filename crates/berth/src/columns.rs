@@ -1,7 +1,8 @@
 //! Rows of text in columns that fit a width: long cells of the columns that can spare it are cut.
 
 use berth_model::TaskRow;
-use berth_model::fields::{Field, shown_of};
+use berth_model::deadline::Risk;
+use berth_model::fields::{FLOAT, Field, shown_of};
 use ratatui::text::Span;
 
 /// Columns keep at least this much when space is short, and names more.
@@ -12,7 +13,7 @@ pub const GAP: usize = 2;
 /// The columns that may be cut, by name; the rest is numbers and short words.
 const MAY_BE_CUT: [&str; 3] = ["container_name", "owner", "pids"];
 /// Those that can be left out where the same is shown elsewhere, the most dispensable first.
-const MAY_BE_DROPPED: [&str; 2] = ["container_id", "pids"];
+const MAY_BE_DROPPED: [&str; 5] = ["container_id", "pids", "deadline.tally", "owner", "deadline"];
 
 /// Headings and cells of tasks, by the list of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Columns {
     pub headings: Vec<String>,
     pub rows: Vec<Vec<String>>,
     pub numeric: Vec<bool>,
+    /// Of each row how likely it is to be late; none without work that is due.
+    pub risks: Vec<Option<Risk>>,
     /// Names in the list of fields; empty for columns that are not of it.
     names: Vec<&'static str>,
 }
@@ -33,7 +36,7 @@ pub enum Narrow {
 }
 
 impl Columns {
-    /// `full`: container ids as long as they are. `wide`: with reasons of holds.
+    /// `full`: container ids as long as they are. `wide`: with reasons of holds, and where deadlines come from.
     pub fn of_tasks<'a>(tasks: impl IntoIterator<Item = &'a TaskRow>, full: bool, wide: bool) -> Self {
         let tasks: Vec<&TaskRow> = tasks.into_iter().collect();
         let fields = shown_of(tasks.iter().copied(), wide);
@@ -41,8 +44,10 @@ impl Columns {
             (Some(id), true) if field.name == "container_id" => id.to_string(),
             _ => printable(&(field.text)(row)),
         };
+        let risk = |row: &&TaskRow| Some(row.deadline.as_ref()?.work.as_ref()?.risk);
         Self {
             headings: fields.iter().map(|field| field.heading.to_owned()).collect(),
+            risks: tasks.iter().map(risk).collect(),
             rows: tasks.into_iter().map(|row| fields.iter().map(|field| cell(field, row)).collect()).collect(),
             numeric: fields.iter().map(|field| field.numeric).collect(),
             names: fields.iter().map(|field| field.name).collect(),
@@ -54,11 +59,17 @@ impl Columns {
         self.names.iter().position(|known| *known == name)
     }
 
+    /// The column that is coloured by risk.
+    pub fn float(&self) -> Option<usize> {
+        self.position(FLOAT.name)
+    }
+
     /// Columns whose cells are all kept in full.
     pub fn new(headings: &[&str], numeric: &[bool], rows: Vec<Vec<String>>) -> Self {
-        let rows = rows.into_iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        let rows: Vec<_> = rows.into_iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         Self {
             headings: headings.iter().map(|&heading| heading.to_owned()).collect(),
+            risks: vec![None; rows.len()],
             rows,
             numeric: numeric.to_vec(),
             names: vec![""; headings.len()],
@@ -78,24 +89,26 @@ impl Columns {
         widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
     }
 
-    /// Cuts cells, longest column first, until lines are no wider than `limit` or nothing is left to cut.
+    /// Makes lines no wider than `limit`, as far as that can be: by cutting cells, and if that is not enough by leaving columns out.
     pub fn fit(mut self, limit: usize, narrow: Narrow) -> Self {
         loop {
-            let (widths, total) = (self.widths(), self.line_width());
-            if total <= limit {
-                return self;
+            let cut = self.clone().cut_to(limit);
+            if cut.line_width() <= limit || narrow == Narrow::KeepAll || !self.drop_one() {
+                return cut;
             }
+        }
+    }
+
+    /// Cuts cells, longest column first, until lines are no wider than `limit` or nothing is left to cut.
+    fn cut_to(mut self, limit: usize) -> Self {
+        loop {
+            let (widths, total) = (self.widths(), self.line_width());
             let longest = (0..widths.len())
                 .filter(|&column| MAY_BE_CUT.contains(&self.names[column]) && widths[column] > self.least(column))
                 .max_by_key(|&column| widths[column]);
-            match (longest, narrow) {
-                (Some(column), _) => {
-                    let target = widths[column].saturating_sub(total - limit).max(self.least(column));
-                    self.rows.iter_mut().for_each(|row| row[column] = cut(&row[column], target));
-                }
-                (None, Narrow::DropColumns) if self.drop_one() => {}
-                (None, _) => return self,
-            }
+            let Some(column) = longest.filter(|_| total > limit) else { return self };
+            let target = widths[column].saturating_sub(total - limit).max(self.least(column));
+            self.rows.iter_mut().for_each(|row| row[column] = cut(&row[column], target));
         }
     }
 
@@ -172,7 +185,7 @@ mod tests {
     use berth_model::fields::FIELDS;
 
     use super::*;
-    use crate::testing::{busy, row};
+    use crate::testing::{busy, deadlines, row};
 
     #[test]
     fn lines_fit_and_numbers_are_never_cut() {
@@ -189,9 +202,23 @@ mod tests {
 
     #[test]
     fn names_of_columns_are_names_of_fields() {
+        let fields = shown_of(&deadlines().tasks, true);
         for name in MAY_BE_CUT.iter().chain(&MAY_BE_DROPPED) {
-            assert!(FIELDS.iter().any(|field| field.name == *name), "{name}");
+            assert!(fields.iter().any(|field| field.name == *name), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_left_until_a_deadline_is_the_last_to_be_left_out() {
+        let narrow = Columns::of_tasks(&deadlines().tasks, false, false).fit(3, Narrow::DropColumns);
+        assert!(narrow.float().is_some() && !narrow.headings.contains(&"DEADLINE".to_owned()), "{narrow:?}");
+        assert_eq!(narrow.risks.len(), narrow.rows.len());
+    }
+
+    #[test]
+    fn room_that_a_left_out_column_gives_goes_to_the_names() {
+        let fitted = Columns::of_tasks(&busy().tasks, false, false).fit(85, Narrow::DropColumns);
+        assert_eq!((fitted.position("container_id"), fitted.line_width()), (None, 85), "{fitted:?}");
     }
 
     #[test]
@@ -205,7 +232,7 @@ mod tests {
         let kept = Columns::of_tasks(&busy().tasks, true, false).fit(3, Narrow::KeepAll);
         assert_eq!(kept.headings.len(), FIELDS.len());
         let dropped = Columns::of_tasks(&busy().tasks, true, false).fit(3, Narrow::DropColumns);
-        assert_eq!(dropped.headings.len(), FIELDS.len() - MAY_BE_DROPPED.len());
+        assert_eq!(dropped.headings.len(), FIELDS.len() - 3, "container id, pids and owner");
         assert!(dropped.rows.iter().all(|row| row.len() == dropped.headings.len() && !row[1].is_empty()));
     }
 

@@ -1,7 +1,7 @@
 //! The one binary. Reads the command line, runs one command, turns its result into an exit code.
 //!
 //! Exit codes: 0 done; 1 it failed, or `berth doctor` found that observing is not possible; 2 the command line or the
-//! settings are wrong; 3 `berth ps` could look at nothing; 4 it is not allowed; 5 no such tenant; 128 and a signal's number: `berth demo` or `berth bench` was told to end before it was done.
+//! settings are wrong; 3 `berth ps` could look at nothing; 4 it is not allowed; 5 no such tenant; 6 and 7 `berth admit` says no, or that it is not known; 128 and a signal's number: `berth demo` or `berth bench` was told to end before it was done.
 //! `berth load` has codes of its own, see its help.
 
 mod asking;
@@ -9,6 +9,7 @@ mod bench;
 mod cli;
 mod columns;
 mod commands;
+mod countdown;
 mod demo;
 mod docker_cli;
 mod engine;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use berth_model::control::Explanation;
+use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
+use berth_model::history::{Judgement, Why, Workload};
 use berth_model::hold::Means;
 use berth_model::settings::PolicyName;
 use berth_model::snapshot::{
-    Counters, DeadlineTotals, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow, SourceView, TaskEnd,
+    Counters, DeadlineRow, DeadlineTotals, EndedTask, HoldCounters, HoldRow, HoldStage, Management, QueueRow,
+    SourceView, TaskEnd, WorkRow,
 };
 use berth_model::{
     Bytes, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Percent, ProcessKind, Runtime, Snapshot, Source,
@@ -268,4 +271,90 @@ pub fn explained(hold: Option<HoldRow>) -> Explanation {
         before: None,
         history: vec![],
     }
+}
+
+/// With a deadline by a label, of which so much is left at [`at`] 0.
+pub fn due(row: TaskRow, deadline: &str, float_seconds: f64, risk: Risk) -> TaskRow {
+    let deadline: berth_model::Deadline = deadline.parse().unwrap();
+    let due_at = at(0) + jiff::SignedDuration::from_secs_f64(float_seconds);
+    let work = WorkRow {
+        started_at: due_at - jiff::SignedDuration::from_secs_f64(deadline.seconds()),
+        due_at,
+        float_seconds,
+        expected_float_seconds: match risk {
+            Risk::Safe => Some(float_seconds - 1.0),
+            Risk::Tight => Some(0.3),
+            Risk::Likely => Some(-3.4),
+            Risk::Late => None,
+        },
+        active_seconds: 2.5,
+        risk,
+    };
+    let deadline = DeadlineRow {
+        deadline,
+        origin: Origin::Label,
+        asked: None,
+        bound: None,
+        unit: Unit::Task,
+        work: Some(work),
+        takes: Some(Spread { units: 14, median_seconds: 4.1, p90_seconds: 5.6, most_seconds: 8.3 }),
+        tally: Tally { hits: 12, misses: 2, unknown: 1 },
+        last_float_seconds: Some(1.9),
+    };
+    TaskRow { deadline: Some(deadline), ..row }
+}
+
+/// Every risk and every origin: one that has time, one by a person's word, one that waits, one that is late though its bound gave it
+/// more than it asked for, a server between two requests, and one without.
+pub fn deadlines() -> Snapshot {
+    let named = |uid: u32, name: &str| TaskRow { tenant: TenantKey::User { uid }, ..row(name) };
+    let mut set = due(named(2, "report"), "5s", 1.1, Risk::Tight);
+    let mut waits = due(named(3, "train-8"), "20s", 12.0, Risk::Likely);
+    (waits.state, waits.hold) = (TaskState::Loaded, Some(HoldRow { place: Some(1), places: Some(1), ..waiting() }));
+    let mut late = due(named(4, "eager"), "5s", -0.8, Risk::Late);
+    let mut server = due(named(5, "server"), "2s", 0.0, Risk::Safe);
+    let of = |row: &mut TaskRow, change: fn(&mut DeadlineRow)| change(row.deadline.as_mut().unwrap());
+    of(&mut set, |row| row.origin = Origin::Set { by_uid: 1000 });
+    of(&mut waits, |row| (row.takes, row.tally, row.last_float_seconds) = (None, Tally::default(), None));
+    of(&mut late, |row| {
+        (row.asked, row.bound) = (Some("1ms".parse().unwrap()), Some("owner ada 5s..".into()));
+        row.tally = Tally { hits: 0, misses: 7, unknown: 0 };
+    });
+    of(&mut server, |row| {
+        (row.origin, row.unit, row.work) = (Origin::StockLabel, Unit::Burst, None);
+        row.tally = Tally { hits: 4031, misses: 9, unknown: 0 };
+    });
+    (server.state, server.gpu_core_pct) = (TaskState::Idle, Percent::checked(0));
+    let tasks = vec![due(row("trainer"), "9s", 5.2, Risk::Safe), set, waits, late, server, named(6, "notebook")];
+    let management = contended().management.map(|all| Management { queue: all.queue[..1].to_vec(), ..all });
+    Snapshot { tasks, management, ended: judged_tasks().into_iter().map(Arc::new).collect(), ..busy() }
+}
+
+/// A unit of work of `batch`, with so much left; `None`: nobody saw its end.
+pub fn judgement(deadline: &str, float_seconds: Option<f64>, why: Option<Why>) -> Judgement {
+    let deadline: berth_model::Deadline = deadline.parse().unwrap();
+    let seconds = float_seconds.map(|float| deadline.seconds() - float);
+    Judgement {
+        task_id: TaskId(1),
+        workload: Workload { owner: Some("ada".into()), image: Some("pytorch:2.9".into()), command: "batch".into() },
+        unit: Unit::Task,
+        deadline,
+        started_at: at(-90),
+        due_at: at(-90) + jiff::SignedDuration::from_secs_f64(deadline.seconds()),
+        seconds,
+        float_seconds,
+        deadline_hit: float_seconds.map(|float| float >= 0.0),
+        active_seconds: seconds.map(|seconds| seconds / 2.0),
+        held_seconds: 0.0,
+        contended_seconds: 0.0,
+        why,
+        unwritten: Tally::default(),
+    }
+}
+
+/// Those of [`ended`]: without a deadline, in time, late, and one whose start nobody saw.
+pub fn judged_tasks() -> Vec<EndedTask> {
+    let late = judgement("50s", Some(-10.0), Some(Why::Held { behind: Some("train-7".into()) }));
+    let verdicts = [None, Some(judgement("2m", Some(60.0), None)), Some(late), Some(judgement("9s", None, None))];
+    verdicts.into_iter().map(|judgement| EndedTask { judgement, ..ended().remove(0) }).collect()
 }

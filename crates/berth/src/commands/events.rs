@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   berth events
   berth events --json | jq -r 'select(.change == \"task_ended\") | .name'
+  berth events --json | jq -r 'select(.change == \"deadline_endangered\") | .name + \": \" + .reason'
 
 Ends with Ctrl-C. A restarted daemon is found again; that changes may be missing then is said.";
 
@@ -60,7 +61,8 @@ fn line(notice: &Notice, zone: &TimeZone) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::{Change, Mono, TaskId, TenantKey};
+    use berth_model::deadline::{Unit, Verdict};
+    use berth_model::{Change, Deadline, Mono, TaskId, TenantKey};
 
     use super::*;
     use crate::testing::at;
@@ -76,6 +78,48 @@ mod tests {
         };
         let line = line(&Notice { id: 1, time: at(0), change }, &TimeZone::UTC);
         assert!(!line.contains('\u{1b}') && line.ends_with("process 7 opened the device"), "{line:?}");
+    }
+
+    fn said(change: Change) -> String {
+        let line = line(&Notice { id: 9, time: at(0), change }, &TimeZone::UTC);
+        line.strip_prefix("2026-09-21 14:13:20  server: ").unwrap_or_else(|| panic!("{line}")).to_owned()
+    }
+
+    #[test]
+    fn deadlines_are_told_with_what_was_left_and_why() {
+        let (tenant, name) = (TenantKey::User { uid: 0 }, "server".to_owned());
+        let (deadline, at): (Deadline, _) = ("2s".parse().unwrap(), Mono(1));
+        let judged = |verdict, float_nanos, why: Option<&str>| {
+            let (tenant, name, why) = (tenant.clone(), name.clone(), why.map(str::to_owned));
+            said(Change::UnitJudged { tenant, name, unit: Unit::Burst, deadline, verdict, float_nanos, why, at })
+        };
+        assert_eq!(judged(Verdict::Hit, Some(700_000_000), None), "burst met its deadline of 2s, 0.7s left");
+        let missed = judged(Verdict::Miss, Some(-61_000_000_000), Some("it was held"));
+        assert_eq!(missed, "burst missed its deadline of 2s by 1m01s: it was held");
+        let unknown = judged(Verdict::Unknown, None, None);
+        assert_eq!(unknown, "burst had a deadline of 2s; nobody saw whether it was met");
+    }
+
+    #[test]
+    fn a_warning_a_bound_and_a_person_s_word_are_told_as_such() {
+        let (tenant, name, at) = (TenantKey::User { uid: 0 }, "server".to_owned(), Mono(1));
+        let deadline: Deadline = "9s".parse().unwrap();
+        let reason = "others like it computed for 12.0s".to_owned();
+        let (tenant_, name_) = (tenant.clone(), name.clone());
+        let unit = Unit::Task;
+        let endangered =
+            Change::DeadlineEndangered { tenant: tenant_, name: name_, unit, deadline, due: Mono(2), reason, at };
+        let expected = "will probably miss its deadline of 9s: others like it computed for 12.0s";
+        assert_eq!(said(endangered), expected);
+        let (asked, bound) = ("1s".parse().unwrap(), "everybody 9s..".to_owned());
+        let (tenant_, name_) = (tenant.clone(), name.clone());
+        let out = Change::DeadlineOutOfBounds { tenant: tenant_, name: name_, asked, counts: deadline, bound, at };
+        assert_eq!(said(out), "a deadline of 1s is not allowed, 9s counts (`everybody 9s..`)");
+        let (tenant_, name_) = (tenant.clone(), name.clone());
+        let set = Change::DeadlineChanged { tenant: tenant_, name: name_, deadline: Some(deadline), by_uid: 0, at };
+        assert_eq!(said(set), "has a deadline of 9s now, by root");
+        let cleared = Change::DeadlineChanged { tenant, name, deadline: None, by_uid: 1000, at };
+        assert_eq!(said(cleared), "has no deadline now, by user 1000");
     }
 
     #[test]

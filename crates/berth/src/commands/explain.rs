@@ -1,4 +1,4 @@
-//! `berth explain`: why a tenant runs or waits, and what was done to it before.
+//! `berth explain`: why a tenant runs or waits, how it does by its deadline, and what was done to it before.
 
 mod left;
 mod present;
@@ -7,11 +7,14 @@ mod recorded;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use berth_model::control::{Explanation, PastHold};
+use berth_model::Settings;
+use berth_model::control::{DeadlineStanding, Explanation, PastHold};
 use berth_model::fields::elapsed;
 use berth_model::hold::Means;
+use berth_model::snapshot::DeadlineRow;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde::Serialize;
 
 use crate::asking::{EXIT_CODES, ask};
 use crate::cli::Global;
@@ -23,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   berth explain trainer
   berth explain /team-a/job --json | jq .hold.behind
+  berth explain trainer --json | jq .deadline.work.risk
 
 Anybody who may ask the daemon may ask about anybody, also about one who has left: what happened to
 it is told as far as it is written down (`berth history` tells more). Without a daemon: what its
@@ -30,7 +34,7 @@ records say of a hold, a look at who is there, and what is written down of one w
 as this user may read it.
 ";
 
-/// Say why a tenant runs or waits, and what was done to it before
+/// Say why a tenant runs or waits, how it does by its deadline, and what was done to it before
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub struct Args {
@@ -47,8 +51,13 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     let (now, zone) = (Timestamp::now(), TimeZone::system());
     match ask(&settings, |client| async move { client.explain(&args.tenant).await })? {
-        Ok(told) if args.json => Stdout::json(&told)?,
-        Ok(told) => Stdout::text(&text(&told, now, &zone))?,
+        Ok(told) => {
+            let deadline = deadline(&settings, &told)?;
+            match args.json {
+                true => Stdout::json(&Explained { told: &told, deadline: deadline.and_then(|its| its.counts) })?,
+                false => Stdout::text(&text(&told, deadline.as_ref(), now, &zone))?,
+            }
+        }
         Err(error) if error.is_nobody() => match left::find(&settings, &args.tenant)? {
             Some(left) if args.json => Stdout::json(&left)?,
             Some(left) => Stdout::text(&left.text(now, &zone))?,
@@ -60,10 +69,26 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(told: &Explanation, now: Timestamp, zone: &TimeZone) -> String {
+/// The JSON.
+#[derive(Debug, Serialize)]
+struct Explained<'a> {
+    #[serde(flatten)]
+    told: &'a Explanation,
+    deadline: Option<DeadlineRow>,
+}
+
+/// `None` also of a daemon that does not tell.
+fn deadline(settings: &Settings, told: &Explanation) -> Result<Option<DeadlineStanding>> {
+    let tenant = told.tenant.to_string();
+    let standing = ask(settings, |client| async move { client.deadlines(Some(&tenant)).await })?;
+    Ok(standing.ok().and_then(|standing| standing.into_iter().next()))
+}
+
+fn text(told: &Explanation, deadline: Option<&DeadlineStanding>, now: Timestamp, zone: &TimeZone) -> String {
     let mut lines = vec![format!("{}: {}", told.name, words::hold::sentence(told, now))];
     lines.push(String::new());
-    lines.extend(facts(told).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
+    let deadline = deadline.into_iter().flat_map(words::deadline::of_standing);
+    lines.extend(facts(told).into_iter().chain(deadline).map(|(what, value)| format!("  {what:<10}  {value}")));
     let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
     text + &past(&told.history, now, zone)
 }
@@ -105,10 +130,42 @@ fn facts(told: &Explanation) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use berth_model::control::{PastRelease, PastWhat};
+    use berth_model::deadline::Given;
     use berth_model::snapshot::{HoldRow, StandsAt};
 
     use super::*;
-    use crate::testing::{at, explained, waiting};
+    use crate::testing::{at, deadlines, explained, waiting};
+
+    fn standing(name: &str) -> DeadlineStanding {
+        let row = deadlines().tasks.into_iter().find(|row| row.container_name == name).unwrap();
+        DeadlineStanding {
+            tenant: row.tenant,
+            name: row.container_name,
+            owner: row.owner,
+            is_here: true,
+            given: None,
+            is_durable: true,
+            counts: row.deadline,
+        }
+    }
+
+    #[test]
+    fn one_who_has_a_deadline_is_told_all_about_it() {
+        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), at(0), &TimeZone::UTC));
+        let (told, counts) = (explained(None), standing("trainer").counts);
+        let json = serde_json::to_value(Explained { told: &told, deadline: counts }).unwrap();
+        assert_eq!((&json["name"], &json["deadline"]["work"]["risk"]), (&"train-8".into(), &"safe".into()));
+    }
+
+    #[test]
+    fn a_deadline_that_a_person_took_away_is_told_as_such() {
+        let given = Some(Given { deadline: None, by_uid: 0, at: at(-5) });
+        let standing = DeadlineStanding { given, counts: None, ..standing("trainer") };
+        let told = text(&explained(None), Some(&standing), at(0), &TimeZone::UTC);
+        assert!(told.contains("  deadline    none: taken away by root, whatever its labels say\n"), "{told}");
+        let standing = DeadlineStanding { given: None, ..standing };
+        assert!(!text(&explained(None), Some(&standing), at(0), &TimeZone::UTC).contains("deadline"));
+    }
 
     #[test]
     fn one_who_waits_and_was_held_before() {
@@ -123,17 +180,17 @@ mod tests {
             vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
         let hold = HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() };
         let told = Explanation { history, ..explained(Some(hold)) };
-        insta::assert_snapshot!(text(&told, at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn one_who_is_free_and_was_never_held() {
-        insta::assert_snapshot!(text(&explained(None), at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), None, at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn escape_sequences_in_names_do_not_reach_the_terminal() {
         let told = Explanation { name: "a\u{1b}[2J".into(), ..explained(None) };
-        assert!(!text(&told, at(0), &TimeZone::UTC).contains('\u{1b}'));
+        assert!(!text(&told, None, at(0), &TimeZone::UTC).contains('\u{1b}'));
     }
 }

@@ -1,9 +1,12 @@
-//! `berth history`: which tasks there were and who was held, from what daemons have written down.
+//! `berth history`: which tasks there were, who was held and which deadlines were met, from what daemons have written down.
+
+mod summary;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use berth_api::ClientError;
+use berth_model::deadline::Verdict;
 use berth_model::fields::elapsed;
 use berth_model::history::{Happening, MOST_TOLD, Query, Record, TaskStory, Told, USUAL_LIMIT};
 use berth_model::snapshot::TaskEnd;
@@ -23,13 +26,19 @@ Examples:
   berth history trainer            of one tenant, also when it has left
   berth history pytorch:2          of all containers of an image
   berth history --since 2h         of the last two hours; or since a day or an instant
+  berth history trainer --misses   deadlines it did not meet, and why
+  berth history --summary          deadlines met and missed by each container and image
   berth history --json | jq -r '.[] | select(.what == \"held\") | .reason'
 
 What is remembered outlives the daemon and the machine's boot, until it takes more room than
-`history.max_mib`. Whoever may ask the daemon may read it. Without a daemon its files are read,
+`history.max_mib`. Of one whose deadlines were judged a summary comes first, of the records that are
+shown. Bursts that come faster than one in a second are written down one in a second, with how many
+more were met or missed. --summary and --misses look at the newest 1000 records. Of how long units
+took nine in ten took no more than P90; of float, what was left, nine in ten had at least P10.
+Whoever may ask the daemon may read it. Without a daemon its files are read,
 which only its user may. Unknown is null, or not said.";
 
-/// Show which tasks there were, who was held, by whom and why
+/// Show which tasks there were, who was held, by whom and why, and which deadlines were met
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -45,20 +54,57 @@ pub struct Args {
     /// Nothing older than this long ago (2h, 7d), or than a day or an instant (2026-11-15, 2026-11-15T10:00)
     #[arg(long, value_name = "WHEN", value_parser = since)]
     since: Option<Timestamp>,
+    /// Only deadlines that were not met
+    #[arg(long)]
+    misses: bool,
+    /// Only deadlines, added up: units, hits and misses, how long they took, what was left, why they were missed
+    #[arg(long)]
+    summary: bool,
+}
+
+impl Args {
+    /// What is chosen here rather than by the daemon is chosen from as much as it tells.
+    fn query(&self) -> Query {
+        let limit = if self.misses || self.summary { MOST_TOLD } else { self.limit };
+        Query { whom: self.tenant.clone(), since: self.since, limit }
+    }
+
+    fn choose(&self, told: Told) -> Told {
+        if !self.misses {
+            return told;
+        }
+        let is_miss = |record: &Record| matches!(&record.what, Happening::Judged(it) if it.verdict() == Verdict::Miss);
+        let mut records: Vec<Record> = told.records.into_iter().filter(is_miss).collect();
+        let is_cut = told.is_cut || (!self.summary && records.len() > self.limit);
+        records.truncate(if self.summary { MOST_TOLD } else { self.limit });
+        Told { records, is_cut, ..told }
+    }
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
-    let query = Query { whom: args.tenant.clone(), since: args.since, limit: args.limit };
-    let told = tell(&settings, &query)?;
-    if args.json {
-        Stdout::json(&told.records)?;
-    } else if !told.records.is_empty() {
-        Stdout::text(&text(&told.records, &TimeZone::system()))?;
-    }
+    let query = args.query();
+    let told = args.choose(tell(&settings, &query)?);
+    show(args, &told)?;
     remarks(&told, &query).iter().for_each(|remark| out::say(remark));
     Ok(ExitCode::SUCCESS)
+}
+
+fn show(args: &Args, told: &Told) -> Result<()> {
+    let records = &told.records;
+    match (args.summary, args.json) {
+        (true, true) => return Stdout::json(&summary::of(records)),
+        (false, true) => return Stdout::json(records),
+        _ if records.is_empty() => return Ok(()),
+        _ => {}
+    }
+    let summaries = summary::of(records);
+    let is_summed = args.summary || args.tenant.is_some() && !summaries.is_empty();
+    let above = if is_summed { summary::text(&summaries) } else { String::new() };
+    let below = if args.summary { String::new() } else { text(records, &TimeZone::system()) };
+    let gap = if above.is_empty() || below.is_empty() { "" } else { "\n" };
+    Stdout::text(&format!("{above}{gap}{below}"))
 }
 
 /// What the daemon remembers, or its files without it.
@@ -109,7 +155,9 @@ fn remarks(told: &Told, query: &Query) -> Vec<String> {
     let damaged = told.damaged;
     let remarks = [
         told.records.is_empty().then_some(nothing),
-        told.is_cut.then(|| "there is more: --limit shows it".to_owned()),
+        (told.is_cut && query.limit < MOST_TOLD).then(|| "there is more: --limit shows it".to_owned()),
+        (told.is_cut && query.limit == MOST_TOLD)
+            .then(|| format!("older ones than the newest {MOST_TOLD} are left out")),
         (damaged > 0).then(|| format!("{damaged} lines of its files are damaged and left out")),
     ];
     remarks.into_iter().flatten().collect()
@@ -159,19 +207,56 @@ fn details(story: &TaskStory) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::history::Spent;
+    use berth_model::deadline::{Tally, Unit};
+    use berth_model::history::{Judgement, Spent, Why};
     use berth_model::hold::Means;
     use berth_model::{Bytes, TenantKey};
 
     use super::*;
-    use crate::testing::{at, ended};
+    use crate::testing::{at, ended, judgement};
 
     fn record(second: i64, what: Happening) -> Record {
         Record { at: at(second), tenant: TenantKey::User { uid: 0 }, name: "batch".into(), what }
     }
 
+    fn missed() -> Judgement {
+        let why = Some(Why::Held { behind: Some("b".into()) });
+        let unwritten = Tally { hits: 13, misses: 1, unknown: 0 };
+        let missed = judgement("2s", Some(-3.2), why);
+        Judgement { unit: Unit::Burst, held_seconds: 3.1, contended_seconds: 0.4, unwritten, ..missed }
+    }
+
+    fn args(line: &[&str]) -> Args {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        <Line as clap::Parser>::parse_from(["history"].iter().chain(line)).args
+    }
+
     #[test]
-    fn tasks_and_holds_newest_first() {
+    fn only_misses_are_left_of_all_that_is_told_and_no_more_than_asked_for() {
+        let records: Vec<Record> = (0..6)
+            .map(|second| match second % 2 {
+                0 => record(-second, Happening::Judged(missed())),
+                _ => record(-second, Happening::Judged(judgement("9s", Some(1.0), None))),
+            })
+            .collect();
+        let told = Told { records, is_cut: false, damaged: 0 };
+        let left = |line: &[&str]| {
+            let left = args(line).choose(told.clone());
+            (left.records.len(), left.is_cut)
+        };
+        assert_eq!(
+            (left(&[]), left(&["--misses"]), left(&["--misses", "--limit", "2"])),
+            ((6, false), (3, false), (2, true))
+        );
+        assert_eq!((args(&["--misses"]).query().limit, args(&["--limit", "7"]).query().limit), (MOST_TOLD, 7));
+    }
+
+    #[test]
+    fn tasks_holds_and_deadlines_newest_first() {
         let spent = Spent { active_seconds: Some(41.5), held_seconds: Some(12.0), burst_seconds: None };
         let task = Record::of_ended(&ended()[0], spent);
         let Happening::Task(story) = task.what.clone() else { panic!("{task:?}") };
@@ -183,6 +268,9 @@ mod tests {
             record(-90, Happening::Held { means: Means::Freeze, by_uid: Some(1000), reason: "demo".into() }),
             record(-95, Happening::HoldFailed { message: "no cgroup".into() }),
             record(-99, Happening::Task(unknown)),
+            record(-100, Happening::Judged(judgement("9s", Some(1.4), None))),
+            record(-110, Happening::Judged(missed())),
+            record(-120, Happening::Judged(judgement("9s", None, None))),
         ];
         insta::assert_snapshot!(text(&records, &TimeZone::UTC));
     }

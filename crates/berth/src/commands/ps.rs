@@ -10,21 +10,22 @@ use anyhow::Result;
 use berth_api::{Client, ClientError, paths};
 use berth_model::snapshot::{EndedTask, SourceView};
 use berth_model::{GpuIndex, GpuView, Settings, Snapshot, Source, SourceStatus, Span, TaskRow};
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::cli::Global;
 use crate::on_record::OnRecord;
-use crate::out::Stdout;
+use crate::out::{Stdout, colours_wanted};
 use crate::table::{self, Style};
-use crate::{engine, live, logging, settings, words};
+use crate::{countdown, engine, live, logging, settings, words};
 
 const EXAMPLES: &str = "\
 Examples:
   berth ps                         who is on the GPUs
   berth ps --gpu 0 --all           on one GPU, with those who left lately
   berth ps --watch 2s              again every two seconds
-  berth ps --wide                  also why those who are held are
+  berth ps --wide                  also why those who are held are, and whose word a deadline is
   berth ps --json | jq -r '.[] | select(.state == \"idle\") | .container_name'
 
 With --json: an array with one object per tenant and GPU. With --all: an object with two arrays,
@@ -33,6 +34,12 @@ look, at most one per interval. Unknown is null.
 HOLD is shown while anybody is held: held and how long in this task, its place in line (#2 of 3),
 gated (runs until its next launch), or exempt (a person released it, or a rule says so). `dry` is
 before what a dry run would do. Below it, who waits for whom. `berth explain` tells why.
+DEADLINE, FLOAT and HITS are shown while anybody has a deadline. FLOAT is what is left until the
+work under way is due: below zero it is late, and a dash is nothing under way. On a terminal it is
+green, yellow if it ends in time only when it takes no longer than usual, red if it is expected to
+be late or is. `12/14` is 12 met of 14. `set` is a person's word, which goes before the label;
+`1s -> 5s` is what was asked for and what the settings allow.
+What does not fit the terminal is left out, ids first; --wide and --no-trunc show all.
 GPUs that are lost, cannot be looked at or are in MIG mode are told on standard error.
 Without a daemon berth looks once itself, and says so; whom its records say to be held is shown as
 far as this user may read them.
@@ -67,7 +74,7 @@ pub struct Args {
     /// Do not shorten names and ids
     #[arg(long)]
     no_trunc: bool,
-    /// Also why those who are held are
+    /// Also why those who are held are, what deadlines are for and where they come from
     #[arg(long)]
     wide: bool,
 }
@@ -76,6 +83,11 @@ impl Args {
     fn asked_for<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a GpuView> {
         let wanted = self.gpu.map(GpuIndex);
         snapshot.gpus.iter().filter(move |gpu| wanted.is_none_or(|wanted| gpu.index == wanted))
+    }
+
+    fn style(&self) -> Style {
+        let colours = Stdout::is_terminal() && colours_wanted();
+        Style { width: Stdout::width(), full: self.no_trunc, wide: self.wide, colours }
     }
 }
 
@@ -125,7 +137,9 @@ fn show(args: &Args, snapshot: &Snapshot, record: Option<&OnRecord>, told: &mut 
     if args.json {
         return shown.print_json(args);
     }
-    let mut text = table::of_tasks(shown.tasks, Style { width: Stdout::width(), full: args.no_trunc, wide: args.wide });
+    let passed = countdown::since(snapshot, Timestamp::now());
+    let rows: Vec<TaskRow> = shown.tasks.iter().map(|row| countdown::after(row, passed)).collect();
+    let mut text = table::of_tasks(&rows, args.style());
     // The line is the host's, not one GPU's.
     let management = snapshot.management.as_ref().filter(|_| args.gpu.is_none());
     let queue = management.and_then(|all| words::hold::queue(all, snapshot.taken_at));

@@ -26,10 +26,11 @@ pub enum Action {
 }
 
 /// What the help shows, in this order.
-pub const HELP: [(&str, &str); 13] = [
+pub const HELP: [(&str, &str); 14] = [
     ("m", "sort by memory"),
     ("c", "sort by core use"),
     ("t", "sort by time on the GPU"),
+    ("f", "sort by float: what is left until the deadline"),
     ("n", "sort by name"),
     ("g", "sort by GPU"),
     ("r", "reverse the order"),

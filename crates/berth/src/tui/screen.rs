@@ -10,6 +10,7 @@ use ratatui::layout::Rect;
 use super::app::{App, Histories, Open, gpu_memory, key_of, share};
 use super::keys::HELP;
 use crate::columns::{Columns, Narrow, cut, printable};
+use crate::countdown;
 use crate::live::Origin;
 use crate::on_record::OnRecord;
 use crate::table::time;
@@ -105,12 +106,13 @@ pub struct Popup {
 const LEAST_WIDTH: usize = 44;
 /// The mark of the selected row.
 const TABLE_FRAME: usize = 2;
-const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t n g sort  r reverse";
+const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t f n g sort  r reverse";
 
 impl Screen {
     pub fn of(app: &App, area: Rect, clock: Timestamp, zone: &TimeZone) -> Self {
         let width = usize::from(area.width);
-        let table = table(app, width);
+        let rows = rows(app, clock);
+        let table = table(app, &rows, width);
         let gpus = app.snapshot.iter().flat_map(|snapshot| &snapshot.gpus);
         Self {
             too_narrow: too_narrow(&table, width),
@@ -123,7 +125,7 @@ impl Screen {
             queue: app.snapshot.as_ref().and_then(|snapshot| queue(snapshot, app.on_record.as_ref())),
             table,
             footer: footer(app),
-            popup: popup(app, width, zone),
+            popup: popup(app, &rows, width, zone),
         }
     }
 }
@@ -203,9 +205,16 @@ fn queue(snapshot: &Snapshot, record: Option<&OnRecord>) -> Option<QueuePanel> {
     Some(QueuePanel { title, lines })
 }
 
-fn table(app: &App, width: usize) -> TablePanel {
-    let rows = app.rows();
-    let mut columns = Columns::of_tasks(rows.iter().copied(), false, false);
+/// The rows to show, in order, with what is left of their deadlines by now. Without news nothing is counted down.
+fn rows(app: &App, clock: Timestamp) -> Vec<TaskRow> {
+    let is_old = app.trouble.is_some() || app.silence.is_some();
+    let snapshot = app.snapshot.as_ref().filter(|_| !is_old);
+    let passed = snapshot.map_or(0.0, |snapshot| countdown::since(snapshot, clock));
+    app.rows().into_iter().map(|row| countdown::after(row, passed)).collect()
+}
+
+fn table(app: &App, rows: &[TaskRow], width: usize) -> TablePanel {
+    let mut columns = Columns::of_tasks(rows, false, false);
     if let Some(column) = columns.position(app.order.key.field()) {
         columns.headings[column].push(if app.order.is_descending() { '▼' } else { '▲' });
     }
@@ -217,7 +226,7 @@ fn table(app: &App, width: usize) -> TablePanel {
     TablePanel {
         title,
         columns: columns.fit(width.saturating_sub(TABLE_FRAME), Narrow::DropColumns),
-        looks: rows.iter().map(|row| Look::of(row)).collect(),
+        looks: rows.iter().map(Look::of).collect(),
         selected: app.selected_index(),
         nothing: nothing(app, rows.is_empty(), total),
     }
@@ -247,7 +256,7 @@ fn footer(app: &App) -> Footer {
     })
 }
 
-fn popup(app: &App, width: usize, zone: &TimeZone) -> Option<Popup> {
+fn popup(app: &App, rows: &[TaskRow], width: usize, zone: &TimeZone) -> Option<Popup> {
     match app.open {
         Open::Nothing => None,
         Open::Help => {
@@ -256,7 +265,7 @@ fn popup(app: &App, width: usize, zone: &TimeZone) -> Option<Popup> {
         }
         Open::Details => {
             let snapshot = app.snapshot.as_deref()?;
-            let row = *app.rows().get(app.selected_index()?)?;
+            let row = rows.get(app.selected_index()?)?;
             Some(details(snapshot, row, app.row_histories.get(&key_of(row)), width, zone))
         }
     }
@@ -280,6 +289,7 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
         ("on the GPU", row.task_seconds.map_or_else(unknown, elapsed)),
         ("hold", row.hold.as_ref().map_or_else(unknown, |hold| words::hold::held(hold, snapshot.taken_at))),
     ];
+    let deadline = row.deadline.iter().flat_map(words::deadline::facts);
     let core = Gauge {
         percent: row.gpu_core_pct.map(|core| core.get()),
         label: text_or_unknown(row.gpu_core_pct),
@@ -288,7 +298,7 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
     let memory = memory_gauge(row.gpu_memory_bytes, gpu_memory(snapshot, row.gpu_index), histories, width);
     Popup {
         title: cut(&printable(&row.container_name), 60),
-        lines: lines.into_iter().map(|(key, value)| (key.to_owned(), printable(&value))).collect(),
+        lines: lines.into_iter().chain(deadline).map(|(key, value)| (key.to_owned(), printable(&value))).collect(),
         gauges: vec![("mem", memory), ("core", core)],
     }
 }

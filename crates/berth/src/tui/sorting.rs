@@ -3,12 +3,14 @@
 use std::cmp::Ordering;
 
 use berth_model::TaskRow;
+use berth_model::fields::FLOAT;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortKey {
     Memory,
     Core,
     Time,
+    Float,
     Name,
     Gpu,
 }
@@ -26,6 +28,7 @@ impl SortKey {
             'm' => SortKey::Memory,
             'c' => SortKey::Core,
             't' => SortKey::Time,
+            'f' => SortKey::Float,
             'n' => SortKey::Name,
             'g' => SortKey::Gpu,
             _ => return None,
@@ -38,12 +41,13 @@ impl SortKey {
             SortKey::Memory => "gpu_memory_bytes",
             SortKey::Core => "gpu_core_pct",
             SortKey::Time => "task_seconds",
+            SortKey::Float => FLOAT.name,
             SortKey::Name => "container_name",
             SortKey::Gpu => "gpu_index",
         }
     }
 
-    /// Who asks for amounts wants the largest first.
+    /// Who asks for amounts wants the largest first; of what is left, the least.
     fn largest_first(self) -> bool {
         matches!(self, SortKey::Memory | SortKey::Core | SortKey::Time)
     }
@@ -66,10 +70,15 @@ impl Order {
             SortKey::Memory => known_first(a.gpu_memory_bytes, b.gpu_memory_bytes, down, Ord::cmp),
             SortKey::Core => known_first(a.gpu_core_pct, b.gpu_core_pct, down, Ord::cmp),
             SortKey::Time => known_first(a.task_seconds, b.task_seconds, down, f64::total_cmp),
+            SortKey::Float => known_first(float(a), float(b), down, f64::total_cmp),
             SortKey::Name => known_first(Some(&a.container_name), Some(&b.container_name), down, Ord::cmp),
             SortKey::Gpu => known_first(a.gpu_index, b.gpu_index, down, Ord::cmp),
         }
     }
+}
+
+fn float(row: &TaskRow) -> Option<f64> {
+    Some(row.deadline.as_ref()?.work.as_ref()?.float_seconds)
 }
 
 fn known_first<T>(a: Option<T>, b: Option<T>, down: bool, compare: fn(&T, &T) -> Ordering) -> Ordering {
@@ -93,10 +102,13 @@ pub fn matches(row: &TaskRow, filter: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::busy;
+    use crate::testing::{busy, deadlines};
 
     fn names(order: Order) -> Vec<String> {
-        let mut rows = busy().tasks;
+        names_of(busy().tasks, order)
+    }
+
+    fn names_of(mut rows: Vec<TaskRow>, order: Order) -> Vec<String> {
         rows.sort_by(|a, b| order.compare(a, b));
         rows.into_iter().map(|row| row.container_name.chars().take(8).collect()).collect()
     }
@@ -107,6 +119,15 @@ mod tests {
         assert_eq!(names(order), ["trainer", "linus", "notebook", "/team-a/"]);
         let order = Order { is_reversed: true, ..order };
         assert_eq!(names(order), ["notebook", "linus", "trainer", "/team-a/"]);
+    }
+
+    #[test]
+    fn who_has_least_time_left_comes_first_and_who_has_no_deadline_last() {
+        let order = Order { key: SortKey::Float, is_reversed: false };
+        let sorted = names_of(deadlines().tasks, order);
+        assert_eq!(sorted, ["eager", "report", "trainer", "train-8", "server", "notebook"]);
+        let sorted = names_of(deadlines().tasks, Order { is_reversed: true, ..order });
+        assert_eq!(sorted[..4], ["train-8", "trainer", "report", "eager"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::draw::{self, Palette};
 use super::keys;
 use super::screen::Screen;
 use crate::live::{Origin, Update};
-use crate::testing::{at, busy, contended, empty, gpu, lost, row, shared};
+use crate::testing::{at, busy, contended, deadlines, empty, gpu, lost, row, shared};
 
 const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
@@ -82,6 +82,16 @@ screens! {
     before_the_first_look: App::new(Origin::OurOwn { because: "no daemon".into() }, "/run/berth/berth.sock".into());
     an_empty_host: app(empty());
     some_wait_for_one: app(contended());
+    some_have_deadlines: {
+        let mut app = app(deadlines());
+        press(&mut app, "f");
+        app
+    };
+    details_of_a_deadline: {
+        let mut app = app(deadlines());
+        press(&mut app, "f\n");
+        app
+    };
     a_host_without_gpus: app(Snapshot { gpus: vec![], ..empty() });
     a_busy_host: with_history(busy());
     a_lost_gpu: app(lost());
@@ -165,6 +175,46 @@ fn who_is_held_stands_out() {
         .collect();
     assert_eq!(held.len(), 6, "three wait, each with a line in the queue and a row: {held:#?}");
     assert!(held.iter().all(|line| !line.contains("notebook")), "{held:#?}");
+}
+
+/// What the screen shows of the row of `name` so many seconds after its snapshot.
+fn row_after(app: &App, name: &str, seconds: i64) -> String {
+    let screen = Screen::of(app, ratatui::layout::Rect::new(0, 0, 140, 40), at(seconds), &TimeZone::UTC);
+    let float = screen.table.columns.float().unwrap();
+    let row = screen.table.columns.rows.iter().position(|row| row[1] == name).unwrap();
+    let risk = screen.table.columns.risks[row].map(|risk| risk.as_str());
+    format!("{} {}", screen.table.columns.rows[row][float], risk.unwrap_or("-"))
+}
+
+#[test]
+fn what_is_left_counts_down_between_snapshots_and_stops_when_there_is_no_news() {
+    let mut app = app(deadlines());
+    let at_seconds = |app: &App| [0, 1, 2].map(|seconds| row_after(app, "report", seconds));
+    assert_eq!(at_seconds(&app), ["1.1s tight", "0.1s tight", "-0.9s late"]);
+    assert_eq!(row_after(&app, "server", 2), "- -", "nothing is due between bursts");
+    app.silence = Some(Duration::from_secs(4));
+    assert_eq!(at_seconds(&app), ["1.1s tight"; 3]);
+    app.silence = None;
+    app.update(Update::Lost("gone".into()));
+    assert_eq!(at_seconds(&app), ["1.1s tight"; 3]);
+}
+
+#[test]
+fn what_is_left_has_the_colour_of_its_risk() {
+    let app = app(deadlines());
+    let mut terminal = Terminal::new(TestBackend::new(140, 40)).unwrap();
+    let screen = Screen::of(&app, ratatui::layout::Rect::new(0, 0, 140, 40), at(0), &TimeZone::UTC);
+    terminal.draw(|frame| draw::screen(frame, &screen, &Palette::new(true))).unwrap();
+    let buffer = terminal.backend().buffer();
+    let colour_of = |text: &str| {
+        (0..40).find_map(|y| {
+            let line: Vec<&str> = (0..140).map(|x| buffer[(x, y)].symbol()).collect();
+            let begin = (0..140).find(|&x| line[x..].concat().starts_with(text))?;
+            Some(buffer[(u16::try_from(begin).unwrap(), y)].fg)
+        })
+    };
+    let colours = ["5.2s ", "1.1s ", "12.0s ", "-0.8s "].map(colour_of);
+    assert_eq!(colours, [Color::Green, Color::Yellow, Color::Red, Color::Red].map(Some));
 }
 
 #[test]

@@ -70,6 +70,11 @@ impl Left {
             lines.push(format!("  {:<10}  {}", "owner", story.workload.owner.as_deref().unwrap_or("-")));
             lines.push(format!("  {:<10}  {}", "command", story.workload.command));
         }
+        let judged = self.records.iter().find_map(|record| match &record.what {
+            Happening::Judged(judgement) => Some(words::deadline::story(judgement)),
+            _ => None,
+        });
+        lines.extend(judged.map(|(what, details)| format!("  {:<10}  {what}; {details}", "judged")));
         let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
         text + &super::past(&holds(&self.records), now, zone)
     }
@@ -114,13 +119,13 @@ pub(super) fn holds(records: &[Record]) -> Vec<PastHold> {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::history::{Spent, Workload};
+    use berth_model::history::{Spent, Why, Workload};
     use berth_model::hold::Means;
     use berth_model::snapshot::TaskEnd;
     use berth_model::{Evidence, GpuIndex, TaskId};
 
     use super::*;
-    use crate::testing::at;
+    use crate::testing::{at, judgement};
 
     fn record(second: i64, uid: u32, what: Happening) -> Record {
         Record { at: at(second), tenant: TenantKey::User { uid }, name: "train-7".into(), what }
@@ -149,7 +154,9 @@ mod tests {
     #[test]
     fn one_who_left_is_told_with_when_and_with_its_holds() {
         let released = Happening::Released { by_uid: None, reason: "it is its turn".into() };
-        let records = vec![record(-40, 7, task()), record(-100, 7, released), record(-114, 7, held())];
+        let judged = judgement("9s", Some(-1.5), Some(Why::Held { behind: Some("b".into()) }));
+        let judged = record(-40, 7, Happening::Judged(judged));
+        let records = vec![record(-40, 7, task()), judged, record(-100, 7, released), record(-114, 7, held())];
         let left = Left::of(records).unwrap();
         insta::assert_snapshot!(left.text(at(0), &TimeZone::UTC));
     }

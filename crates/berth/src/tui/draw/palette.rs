@@ -1,6 +1,7 @@
 //! What stands out, and how; without colours by weight alone.
 
 use berth_model::TaskState;
+use berth_model::deadline::Risk;
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::tui::screen::Look;
@@ -16,6 +17,9 @@ pub struct Palette {
     busy: Style,
     waiting: Style,
     pub held: Style,
+    safe: Style,
+    tight: Style,
+    likely: Style,
 }
 
 impl Palette {
@@ -31,6 +35,9 @@ impl Palette {
             busy: colour(Color::Green),
             waiting: colour(Color::Yellow),
             held: colour(Color::Magenta),
+            safe: colour(Color::Green),
+            tight: colour(Color::Yellow),
+            likely: colour(Color::Red),
         }
     }
 
@@ -44,6 +51,15 @@ impl Palette {
             TaskState::Opening | TaskState::Loaded => self.waiting,
             TaskState::Idle => self.faint,
             TaskState::Lost => self.alarm,
+        }
+    }
+
+    pub fn risk(&self, risk: Risk) -> Style {
+        match risk {
+            Risk::Safe => self.safe,
+            Risk::Tight => self.tight,
+            Risk::Likely => self.likely,
+            Risk::Late => self.alarm,
         }
     }
 }

@@ -23,7 +23,13 @@ pub fn draw(frame: &mut Frame, area: Rect, panel: &TablePanel, palette: &Palette
         });
         aligned.collect()
     };
-    let rows = columns.rows.iter().zip(&panel.looks).map(|(row, look)| Row::new(cells(row)).style(palette.of(*look)));
+    let rows = columns.rows.iter().zip(&columns.risks).zip(&panel.looks).map(|((row, risk), look)| {
+        let mut cells = cells(row);
+        if let Some((cell, risk)) = columns.float().and_then(|column| cells.get_mut(column)).zip(*risk) {
+            *cell = std::mem::take(cell).style(palette.risk(risk));
+        }
+        Row::new(cells).style(palette.of(*look))
+    });
     let widths = columns.widths().into_iter().map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
     let table = Table::new(rows, widths)
         .header(Row::new(cells(&columns.headings)).style(palette.heading))
