@@ -21,6 +21,8 @@ struct Host {
     pulse: Pulse,
     labels: BTreeMap<String, String>,
     now: u64,
+    /// How far the wall clock has been set, in seconds.
+    jumped: i64,
     shown: Snapshot,
     changes: Vec<Change>,
 }
@@ -56,6 +58,7 @@ fn ruled(labels: &[(&str, &str)], rules: settings::Deadlines) -> Host {
         pulse: Pulse::Loads,
         labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         now: 1_000,
+        jumped: 0,
         shown,
         changes: Vec::new(),
     }
@@ -63,7 +66,8 @@ fn ruled(labels: &[(&str, &str)], rules: settings::Deadlines) -> Host {
 
 impl Host {
     fn anchor(&self) -> Anchor {
-        Anchor { mono: at(self.now), wall: Timestamp::from_second(1_000).unwrap() + Duration::from_millis(self.now) }
+        let wall = Timestamp::from_second(100_000 + self.jumped).unwrap() + Duration::from_millis(self.now);
+        Anchor { mono: at(self.now), wall }
     }
 
     /// One turn of the loop after these events, and another when it asked for one.
@@ -204,6 +208,25 @@ fn it_is_told_once_and_before_it_happens_that_a_deadline_will_be_missed() {
     assert_eq!((host.told("deadline_endangered").len(), host.shown.deadlines.warnings), (1, 1));
     let why = host.shown.ended[0].judgement.as_ref().unwrap().why.clone();
     assert_eq!(why, Some(Why::OffGpu), "it stood for three seconds and was late by six, four of which it loaded");
+}
+
+#[test]
+fn a_wall_clock_that_is_set_changes_no_verdict() {
+    for jump in [-86_400, 86_400] {
+        let mut host = labelled(&[("berth.deadline", "9")]);
+        host.comes(1);
+        host.computes(2_000);
+        host.jumped = jump;
+        host.computes(4_000);
+        assert_eq!(host.work().float_seconds, 6.0);
+        host.leaves(9_999, 1);
+        let [Change::UnitJudged { verdict, float_nanos, .. }] = host.told("unit_judged")[..] else {
+            panic!("{:?}", host.changes)
+        };
+        assert_eq!((*verdict, *float_nanos), (Verdict::Hit, Some(1_000_000)));
+        let judgement = host.shown.ended[0].judgement.as_ref().unwrap();
+        assert_eq!(judgement.due_at.duration_since(judgement.started_at).as_secs(), 9);
+    }
 }
 
 #[test]
