@@ -21,6 +21,8 @@ const DEPTH: &str = "BERTH_DOCKER_DEPTH";
 const DEEPEST: u32 = 8;
 /// Searched behind `PATH`.
 const USUAL_PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+/// How an engine is reached, which is not to be when only help is wanted.
+const OF_THE_ENGINE: [&str; 4] = ["DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"];
 /// What the client tells its plugins and is not for another client.
 const FOR_PLUGINS: [&str; 2] = ["DOCKER_CLI_PLUGIN_SOCKET", "DOCKER_CLI_PLUGIN_ORIGINAL_CLI_COMMAND"];
 
@@ -71,9 +73,7 @@ impl Client {
     fn command(&self, name: &OsStr, args: &[OsString]) -> Command {
         let mut command = Command::new(&self.path);
         command.arg0(name).args(args).env(DEPTH, (self.depth + 1).to_string());
-        for name in FOR_PLUGINS {
-            command.env_remove(name);
-        }
+        FOR_PLUGINS.iter().for_each(|name| without(&mut command, name));
         command
     }
 }
@@ -83,7 +83,8 @@ impl Asks for Client {
     fn flags(&self, of: Verb) -> Option<FlagSet> {
         let verb = if of == Verb::Create { "create" } else { "run" };
         let mut command = self.command("docker".as_ref(), &[verb.into(), "--help".into()]);
-        command.env("DOCKER_HOST", "unix:///dev/null").env_remove("DOCKER_CONTEXT").stdin(Stdio::null());
+        OF_THE_ENGINE.iter().for_each(|name| without(&mut command, name));
+        command.env("DOCKER_HOST", "unix:///dev/null").stdin(Stdio::null());
         let output = command.output().ok().filter(|output| output.status.success())?;
         help::flags(&String::from_utf8_lossy(&output.stdout))
     }
@@ -95,6 +96,10 @@ impl Asks for Client {
         let settings: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         settings["psFormat"].as_str().is_some_and(|format| !format.is_empty())
     }
+}
+
+fn without(command: &mut Command, variable: &str) {
+    command.env_remove(variable);
 }
 
 /// The client's own directory of settings.
