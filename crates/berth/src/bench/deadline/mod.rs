@@ -33,6 +33,8 @@ use crate::stage::{GpuChoice, GroundChoice, Stage, Tenant};
 
 /// Random pauses before a task are no longer than this.
 const GAP_MS: u32 = 1_000;
+/// Of containers whose verdicts are not looked at.
+const USUAL_DEADLINE: Duration = Duration::from_secs(3);
 /// Between two attempts to give somebody a deadline who has not come yet.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 
@@ -145,7 +147,9 @@ impl<'b> Bench<'b> {
     }
 
     fn cost(&mut self, measured: &mut Measured) -> anyhow::Result<()> {
-        let work = self.work(cost::ROUNDS, None);
+        // What judging costs is part of it.
+        let deadline = self.plan.deadlines.first().copied().or(Deadline::new(USUAL_DEADLINE));
+        let work = self.work(cost::ROUNDS, deadline);
         measured.cost = self.sweep(&work).unwatched()?;
         let daemon = self.daemon()?;
         let (watched, samples) = self.sweep(&work).watched(&daemon)?;
