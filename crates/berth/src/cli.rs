@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, config, daemon, demo, docker_shim, doctor, events, explain, guard, history, hold, load, policy,
-    ps, release, sim, top,
+    admit, bench, completions, config, daemon, deadline, demo, docker_shim, doctor, events, explain, guard, history,
+    hold, load, policy, ps, release, sim, top,
 };
 
 const EXAMPLES: &str = "\
@@ -19,6 +19,8 @@ Examples:
   berth policy set fifo            let tenants that contend take turns; `off` ends it
   berth explain NAME               why a tenant waits
   berth history NAME               what was done to it, and why
+  berth deadline set NAME 9s       give it a deadline; `berth deadline show` tells how it does
+  berth admit --deadline 9s --image X    whether one more deadline would be met
   berth hold NAME                  keep a tenant off the GPUs; `berth release NAME` lets it go
 
 Exit codes: 0 done; 1 failed; 2 wrong command line or settings; others are told with the command.
@@ -62,6 +64,8 @@ pub enum Command {
     Release(release::Args),
     Explain(explain::Args),
     Policy(policy::Args),
+    Deadline(deadline::Args),
+    Admit(admit::Args),
     Events(events::Args),
     History(history::Args),
     Doctor(doctor::Args),

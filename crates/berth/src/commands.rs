@@ -1,9 +1,11 @@
 //! One file per command.
 
+pub mod admit;
 pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod daemon;
+pub mod deadline;
 pub mod demo;
 pub mod docker_shim;
 pub mod doctor;
@@ -35,6 +37,8 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Hold(args) => hold::run(&args, &global),
         Command::Explain(args) => explain::run(&args, &global),
         Command::Policy(args) => policy::run(&args, &global),
+        Command::Deadline(args) => deadline::run(&args, &global),
+        Command::Admit(args) => admit::run(&args, &global),
         Command::Release(args) => release::run(&args, &global),
         Command::Guard(args) => guard::run(&args),
         Command::DockerShim(args) => docker_shim::run(&args),

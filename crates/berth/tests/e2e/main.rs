@@ -19,6 +19,7 @@ mod bench_holds;
 mod changed_gpus;
 mod containers;
 mod contract;
+mod deadlines;
 mod demo;
 mod faults;
 mod held_containers;
