@@ -39,11 +39,12 @@ finish() {
 }
 trap finish EXIT
 
-# start NAME COMMAND…: in the background until this script ends, its output kept.
+# start NAME PROGRAM…: in the background until this script ends, its output kept.
 start() {
     local name=$1
     shift
-    "$@" >"$out/$name" 2>&1 &
+    # exec: the pid must be the program's own, not that of a shell which would leave it behind.
+    (exec "$@") >"$out/$name" 2>&1 &
     pids+=($!)
 }
 
@@ -51,15 +52,15 @@ screens() {
     local name deadline config container=() watched=()
     command berth docker-shim install --dir "$dir/bin" --plugin-dir "$dir/plugins"
     if [ "$gpu" = sim ]; then
-        start simulator.log command berth sim serve --dir "$dir/sim" --profile h200
+        start simulator.log berth sim serve --dir "$dir/sim" --profile h200
         wait_until 10 test -e "$dir/sim/lib/libcuda.so.1" || die "no simulated GPU: $(cat "$out/simulator.log")"
         read -ra container <<<"$(command berth sim env --dir "$dir/sim" --docker)"
         read -ra watched <<<"$(command berth sim env --dir "$dir/sim" --berth)"
     fi
     watched+=(--set "api.socket=$dir/berth.sock" --set "table.path=$dir/tasks" --set "hold.journal=$dir/holds" --set "history.dir=$dir/history")
-    start daemon.log berth "${watched[@]}" daemon
+    start daemon.log berth --set "docker.socket=${DOCKER_HOST#unix://}" "${watched[@]}" daemon
     wait_until 10 test -S "$dir/berth.sock" || die "the daemon did not start: $(cat "$out/daemon.log")"
-    start events.jsonl command berth --socket "$dir/berth.sock" events --json
+    start events.jsonl berth --socket "$dir/berth.sock" events --json
 
     # The published screen: five containers with deadlines in seconds.
     for name in test1:3 test2:1 test3:5 test4:3 test5:2; do
