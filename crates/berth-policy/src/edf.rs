@@ -80,7 +80,7 @@ impl Claims for Deadlines {
         let mut lost_at = Vec::new();
         for (unit, job) in units.iter_mut().zip(&jobs) {
             let Some(job) = job else { continue };
-            unit.claim = Claim::InTime { due: job.due };
+            unit.claim = Claim::InTime { due: job.due, left: job.left };
             unit.is_lost = now + job.left > job.due;
             if unit.is_lost {
                 unit.claim = Claim::Rest;
@@ -100,31 +100,28 @@ impl Claims for Deadlines {
 }
 
 impl Deadlines {
-    /// Gives up those that cannot be in time on a GPU together with the others.
+    /// Gives up those that cannot be in time on a GPU together with the others. What runs there runs to its end before anything else.
     fn plan(&self, gpu: GpuIndex, units: &mut [Unit<'_>], jobs: &[Option<Job>], now: Mono) {
-        let wants = |unit: &Unit<'_>| unit.contends() && unit.gpus.contains(&gpu) && unit.claim != Claim::Rest;
-        let planned: Vec<usize> = (0..units.len()).filter(|index| units.get(*index).is_some_and(wants)).collect();
-        let with_switch = |index: &usize| {
-            let job = jobs.get(*index).copied().flatten()?;
-            let is_on = units.get(*index).is_some_and(|unit| unit.busy_since.is_some());
-            Some(Job { left: if is_on { job.left } else { job.left + self.settings.switch.get() }, ..job })
-        };
-        let each: Vec<Job> = planned.iter().filter_map(with_switch).collect();
-        let spares = in_time::spares(&each, now + blocked(gpu, units));
-        for ((index, job), spare) in planned.into_iter().zip(each).zip(spares) {
-            let Some(unit) = units.get_mut(index) else { continue };
+        let mut start = now;
+        let mut planned: Vec<(&mut Unit<'_>, Job)> = Vec::new();
+        for (unit, job) in units.iter_mut().zip(jobs).filter(|(unit, _)| unit.contends() && unit.gpus.contains(&gpu)) {
+            let job = job.filter(|_| matches!(unit.claim, Claim::InTime { .. }));
+            let running = unit.busy_since.and_then(|_| unit.length.left()).unwrap_or_default();
+            let running = job.map_or(running, |job| running.min(job.left));
+            start = start + running;
+            if let Some(job) = job {
+                let switch = if unit.busy_since.is_some() { Duration::ZERO } else { self.settings.switch.get() };
+                planned.push((unit, Job { left: job.left - running + switch, ..job }));
+            }
+        }
+        let each: Vec<Job> = planned.iter().map(|(_, job)| *job).collect();
+        for ((unit, job), spare) in planned.into_iter().zip(in_time::spares(&each, start)) {
             match spare {
                 Some(spare) => unit.spare = Some(unit.spare.map_or(spare, |other| other.min(spare))),
                 None => (unit.claim, unit.spare) = (Claim::SqueezedOut { left: job.left, due: job.due }, None),
             }
         }
     }
-}
-
-/// How long a GPU is taken by the kernel of one without a claim, as far as is known.
-fn blocked(gpu: GpuIndex, units: &[Unit<'_>]) -> Duration {
-    let is_on = |unit: &&Unit<'_>| unit.busy_since.is_some() && unit.gpus.contains(&gpu) && unit.claim == Claim::Rest;
-    units.iter().filter(is_on).filter_map(|unit| unit.length.left()).max().unwrap_or_default()
 }
 
 /// What a unit has to do by when: of a gang the earliest of its deadlines, and the most of what is left.

@@ -33,7 +33,11 @@ pub(crate) enum Claim {
     /// It has no deadline, and those that have none are owed their share of the GPU.
     Share,
     /// It can meet its deadline, with all that are due before it.
-    InTime { due: Mono },
+    InTime {
+        due: Mono,
+        /// GPU time it still takes; nothing where that is not known.
+        left: Duration,
+    },
     /// It could meet its deadline by itself, but not together with those that are due before it and take less.
     SqueezedOut { left: Duration, due: Mono },
     /// None: it has no deadline, or cannot meet it any more.
@@ -53,7 +57,15 @@ impl Claim {
     /// When the work behind it is due.
     pub fn due(self) -> Option<Mono> {
         match self {
-            Claim::InTime { due } | Claim::SqueezedOut { due, .. } => Some(due),
+            Claim::InTime { due, .. } | Claim::SqueezedOut { due, .. } => Some(due),
+            Claim::Share | Claim::Rest => None,
+        }
+    }
+
+    /// GPU time the work behind it still takes, where that is known and not over.
+    pub fn left(self) -> Option<Duration> {
+        match self {
+            Claim::InTime { left, .. } | Claim::SqueezedOut { left, .. } => Some(left).filter(|left| !left.is_zero()),
             Claim::Share | Claim::Rest => None,
         }
     }
@@ -65,7 +77,7 @@ pub(super) fn of(unit: &Unit<'_>, round: &Round<'_, '_>) -> Option<Reason> {
     let mut others = round.contenders().filter(wants).filter(|other| unit.meets(other).is_some());
     others.find(|other| unit.claim < other.claim)?;
     match unit.claim {
-        Claim::InTime { due } => Some(Reason::DueFirst { due_in: due.since(round.now) }),
+        Claim::InTime { due, .. } => Some(Reason::DueFirst { due_in: due.since(round.now) }),
         Claim::Share => Some(Reason::ShareDue),
         Claim::SqueezedOut { .. } | Claim::Rest => None,
     }

@@ -57,9 +57,12 @@ fn expected(
     left.map(|left| now + left)
 }
 
-/// How much longer a unit keeps the GPU: what is left of its burst, of the quantum of one that goes on and on, or of all that its
+/// How much longer a unit keeps the GPU: by its claim for all that is left of its work; else for what is left of its burst, of the quantum of one that goes on and on, or of all that its
 /// like computed before, whichever is over first.
 fn time_left(unit: &Unit<'_>, ran: Duration, book: &Book, settings: &FifoSettings) -> Option<Duration> {
+    if let Some(left) = unit.claim.left() {
+        return Some(left);
+    }
     let at_once = match unit.length.pace() {
         Pace::OnAndOn => Some(settings.quantum.get().saturating_sub(ran)),
         Pace::Seldom | Pace::Often => unit.length.left(),

@@ -55,7 +55,6 @@ impl<'r, 'a> Round<'r, 'a> {
         match unit.claim.cmp(&other.claim) {
             Ordering::Greater => return Duration::ZERO,
             Ordering::Less => return Duration::MAX,
-            Ordering::Equal if unit.claim.due().is_some() => return Duration::MAX,
             Ordering::Equal => {}
         }
         let (quantum, lead) = (self.settings.quantum.get(), lead(unit, other, book));
@@ -85,7 +84,17 @@ impl<'r, 'a> Round<'r, 'a> {
         let each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
         let usual = each.map(|record| record.linger(self.settings)).max().unwrap_or_default();
         let behind = Duration::try_from_secs_f64(lead(other, unit, book) * PATIENCE).unwrap_or_default();
-        if usual.is_zero() { usual } else { usual.max(behind.min(self.settings.slice.get())) }
+        let usual = if usual.is_zero() { usual } else { usual.max(behind.min(self.settings.slice.get())) };
+        usual.max(self.patience(unit, other))
+    }
+
+    /// How long the turn is kept for one that pauses in the middle of its work and would be late if another went first, who cannot
+    /// be stopped once it has launched: for half of what that would take, and a slice at most.
+    fn patience(&self, unit: &Unit<'_>, other: &Unit<'_>) -> Duration {
+        let slice = self.settings.slice.get();
+        let takes = Some(other.length.burst()).filter(|burst| !burst.is_zero()).unwrap_or(slice);
+        let is_tight = unit.claim.left().is_some() && unit.spare.is_some_and(|spare| spare < takes);
+        if is_tight && unit.claim < other.claim { slice.min(takes / 2) } else { Duration::ZERO }
     }
 
     pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {

@@ -6,9 +6,9 @@ use berth_policy::fifo::Fifo;
 use berth_policy::{EdfSettings, FifoSettings, Policy, Verdict, View};
 use proptest::prelude::*;
 
-use crate::host::{Do, Host, Job, MS};
+use crate::host::{Do, Host, Job, MS, key};
 use crate::laws::{Watched, hasty, job, jobs, patient, played, with_bursts};
-use crate::units::computes;
+use crate::units::{Due, computes};
 
 fn edf(turns: FifoSettings) -> Edf {
     Edf::new(turns, EdfSettings { switch: Span::from_millis(0), ..EdfSettings::default() })
@@ -224,6 +224,33 @@ fn a_server_is_in_time_beside_a_training() {
     let host = played_on_one(vec![training, server.due_each(120, 40)], 120_000);
     assert_eq!(host.being("server").units.floats.len(), 20);
     assert_eq!(late(&host), 0, "{:?}\n{}", host.being("server").units.floats, host.trace);
+}
+
+/// Its requests are of several kernels with a moment between them, in which a step of the training would take longer than there is time.
+#[test]
+fn one_that_pauses_in_the_middle_of_its_work_keeps_its_turn_if_it_would_be_late() {
+    let training = task("training", 0, &[200; 150]);
+    let request = [Do::Compute(80), Do::Rest(5), Do::Compute(80), Do::Rest(5), Do::Compute(80), Do::Rest(5)];
+    let rounds = (0..10).flat_map(|_| request.into_iter().chain([Do::Rest(900)]));
+    let script: Vec<Do> = [Do::Load(100), Do::Take(800)].into_iter().chain(rounds).collect();
+    let mut job = Job::new("server", 500, &script).due_each(470, 240);
+    job.due = job.due.map(|due| Due { kernels: 3, ..due });
+    let host = played_on_one(vec![training, job], 120_000);
+    assert_eq!(host.being("server").units.floats.len(), 10);
+    assert!(late(&host) <= 1, "only before it is known: {:?}\n{}", host.being("server").units.floats, host.trace);
+}
+
+#[test]
+fn those_in_line_are_told_when_their_turn_is_expected() {
+    let jobs = vec![
+        task("now", 0, &[1_000; 3]).due(4_000),
+        task("later", 0, &[1_000; 2]).due(9_000),
+        task("none", 0, &[1_000]),
+    ];
+    let host = played_on_one(jobs, 250);
+    let told = host.verdict.queue.iter().map(|waiting| (&waiting.tenant, waiting.expected_at.map(|at| at.0 / MS)));
+    let expected = [(&key("later"), Some(3_200)), (&key("none"), Some(5_200))];
+    assert_eq!(told.collect::<Vec<_>>(), expected, "{}", host.trace);
 }
 
 #[test]

@@ -85,19 +85,19 @@ impl Job {
 
     /// All of it is to be done within so many milliseconds, and it is known how long it takes.
     pub fn due(mut self, within: u64) -> Self {
-        self.due = Some(Due { within, is_each: false, takes: exactly(computes(&self.script)) });
+        self.due = Some(Due { within, is_each: false, kernels: 1, takes: exactly(computes(&self.script)) });
         self
     }
 
     /// The same, and nothing is known of it.
     pub fn due_unknown(mut self, within: u64) -> Self {
-        self.due = Some(Due { within, is_each: false, takes: None });
+        self.due = Some(Due { within, is_each: false, kernels: 1, takes: None });
         self
     }
 
     /// Each burst is to be done within so many milliseconds of its launch, and takes so many.
     pub fn due_each(mut self, within: u64, takes: u64) -> Self {
-        self.due = Some(Due { within, is_each: true, takes: exactly(takes) });
+        self.due = Some(Due { within, is_each: true, kernels: 1, takes: exactly(takes) });
         self
     }
 
@@ -459,7 +459,9 @@ impl Host {
             (being.activity, being.is_barred) = (Activity::Loading, false);
         }
         if let Some(Do::Compute(_)) = being.job.script.get(being.step) {
-            being.end_unit(Mono(now), false);
+            if let Some(due) = being.job.due {
+                being.units.end_kernel(due, Mono(now));
+            }
             match being.job.lateness {
                 Some(0) => being.activity = Activity::Quiet { since: Mono(now) },
                 late => being.evidence = late.map(|late| (now + late, Mono(now))),
@@ -505,7 +507,9 @@ impl Host {
         (being.place, being.memory, being.effect, being.evidence) = (Where::Gone, 0, None, None);
         being.queued = 0.0;
         (being.finished, being.has_failed) = (Some(self.now), has_failed);
-        being.end_unit(Mono(self.now), true);
+        if let Some(due) = being.job.due {
+            being.units.end(due, Mono(self.now));
+        }
         let float = being.units.floats.last().copied().filter(|_| being.job.due.is_some_and(|due| !due.is_each));
         let name = being.job.name.clone();
         self.tell(&name, if has_failed { "- out of memory" } else { "- has left" });
@@ -657,13 +661,6 @@ impl Being {
         let is_launch = matches!(self.job.script.get(self.step), Some(Do::Compute(_) | Do::Submit(_)));
         if self.job.due.is_some_and(|due| is_launch || !due.is_each) {
             self.units.begin(now);
-        }
-    }
-
-    /// `is_last`: it leaves.
-    fn end_unit(&mut self, now: Mono, is_last: bool) {
-        if let Some(due) = self.job.due.filter(|due| is_last || due.is_each) {
-            self.units.end(due, now);
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Due {
     pub within: u64,
     /// Each burst is a unit; else the whole stay is.
     pub is_each: bool,
+    /// Kernels of a burst.
+    pub kernels: usize,
     /// GPU time that its like took.
     pub takes: Option<Spread>,
 }
@@ -23,6 +25,8 @@ pub struct Due {
 #[derive(Debug, Default)]
 pub struct Units {
     open: Option<(Mono, f64)>,
+    /// Kernels of the one under way that are done.
+    kernels: usize,
     /// Nanoseconds by which each was in time; below zero: late.
     pub floats: Vec<i128>,
 }
@@ -49,7 +53,16 @@ impl Units {
         }
     }
 
+    /// A kernel is over, and with it perhaps the unit.
+    pub fn end_kernel(&mut self, due: Due, now: Mono) {
+        self.kernels += 1;
+        if due.is_each && self.kernels >= due.kernels {
+            self.end(due, now);
+        }
+    }
+
     pub fn end(&mut self, due: Due, now: Mono) {
+        self.kernels = 0;
         if let Some((started, _)) = self.open.take() {
             self.floats.push(i128::from(due_at(due, started).0) - i128::from(now.0));
         }
