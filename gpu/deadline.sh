@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Containers with deadlines on this machine's GPU, with real containers; run by gpu/run.sh. Results go to $BERTH_RESULTS.
 #
-#   deadline.sh [OPTION]… [PART]…     PARTs are bench, screens and sim; default: all, in about 15 minutes
+#   deadline.sh [OPTION]… [PART]…     PARTs are bench, screens and sim; default: all, in about 10 minutes; without sim in 4
 #
 #   --gpu real|sim   on which GPU bench and screens are; sim is for trying this script out (default: real)
 #   --quick          short measurements

@@ -69,6 +69,9 @@ pub enum Part {
 
 /// Measures; `say` is told what is going on. Interrupted, it removes what it made before it returns.
 pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
+    if plan.window.is_zero() {
+        bail!("--window must be more than 0: nothing would be measured");
+    }
     let mut stage = Stage::open("berth-deadline", &plan.gpu, plan.ground, &plan.docker_socket)?;
     if stage.is_bare() {
         let why: String = stage.shortcomings().iter().map(|line| format!("; {line}")).collect();
