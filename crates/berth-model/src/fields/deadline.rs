@@ -61,9 +61,10 @@ pub fn hits(Tally { hits, misses, .. }: Tally) -> String {
     if hits + misses == 0 { unknown() } else { format!("{hits}/{}", hits + misses) }
 }
 
-/// `label`, or `set by user 0, bound everybody 5s..`.
+/// `label`, or `set by root, bound everybody 5s..`.
 fn from(row: &DeadlineRow) -> String {
     let who = match row.origin {
+        Origin::Set { by_uid: 0 } => "set by root".to_owned(),
         Origin::Set { by_uid } => format!("set by user {by_uid}"),
         Origin::Label => "label".to_owned(),
         Origin::StockLabel => "label made of -dl".to_owned(),

@@ -93,7 +93,7 @@ mod tests {
             let (tenant, name, why) = (tenant.clone(), name.clone(), why.map(str::to_owned));
             said(Change::UnitJudged { tenant, name, unit: Unit::Burst, deadline, verdict, float_nanos, why, at })
         };
-        assert_eq!(judged(Verdict::Hit, Some(700_000_000), None), "burst met its deadline of 2s, 0.7s left");
+        assert_eq!(judged(Verdict::Hit, Some(700_000_000), None), "burst met its deadline of 2s, 700ms left");
         let missed = judged(Verdict::Miss, Some(-61_000_000_000), Some("it was held"));
         assert_eq!(missed, "burst missed its deadline of 2s by 1m01s: it was held");
         let unknown = judged(Verdict::Unknown, None, None);

@@ -87,7 +87,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let query = args.query();
     let told = args.choose(tell(&settings, &query)?);
     show(args, &told)?;
-    remarks(&told, &query).iter().for_each(|remark| out::say(remark));
+    remarks(&told, &query, args.misses).iter().for_each(|remark| out::say(remark));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -147,10 +147,11 @@ fn instant(text: &str, now: &Zoned) -> Option<Timestamp> {
 }
 
 /// What is to be known besides the records.
-fn remarks(told: &Told, query: &Query) -> Vec<String> {
+fn remarks(told: &Told, query: &Query, misses: bool) -> Vec<String> {
+    let what = if misses { "no missed deadline" } else { "nothing" };
     let nothing = match &query.whom {
-        Some(whom) => format!("nothing is remembered of `{whom}`"),
-        None => "nothing is remembered".to_owned(),
+        Some(whom) => format!("{what} is remembered of `{whom}`"),
+        None => format!("{what} is remembered"),
     };
     let damaged = told.damaged;
     let remarks = [
@@ -296,10 +297,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let query = Query { whom: Some("x".into()), ..Query::default() };
-        assert_eq!(remarks(&Told::default(), &query), ["nothing is remembered of `x`"]);
+        assert_eq!(remarks(&Told::default(), &query, false), ["nothing is remembered of `x`"]);
+        assert_eq!(remarks(&Told::default(), &query, true), ["no missed deadline is remembered of `x`"]);
         let released = record(0, Happening::Released { by_uid: None, reason: "a".into() });
         let told = Told { records: vec![released], is_cut: true, damaged: 2 };
-        assert_eq!(remarks(&told, &query).len(), 2);
+        assert_eq!(remarks(&told, &query, false).len(), 2);
     }
 
     #[test]

@@ -17,7 +17,9 @@ Examples:
   berth --socket /tmp/b.sock top
 
 Keys: ? shows them. Who waits is listed in order, with for whom and until when; Enter tells more of
-one. Without a daemon berth watches by itself while this runs, and shows who is held by its records.";
+one. FLOAT is what is left until the work under way is due: green, yellow if it is tight, red if it
+will probably be late or is; f sorts by it. Without a daemon berth watches by itself while this
+runs, and shows who is held by its records.";
 
 /// Show the GPUs and who is on them, live
 #[derive(Debug, clap::Args)]

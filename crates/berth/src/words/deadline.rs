@@ -12,7 +12,7 @@ use super::hold::{seconds, user};
 /// `met its deadline of 9s, 1.2s left`; of one that was late, by how much and why.
 pub fn judged(deadline: Deadline, verdict: Verdict, float_nanos: Option<i64>, why: Option<&str>) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown to a tenth of a second")]
-    let by = elapsed(float_nanos.unwrap_or(0).unsigned_abs() as f64 / 1e9);
+    let by = brief(float_nanos.unwrap_or(0).unsigned_abs() as f64 / 1e9);
     match verdict {
         Verdict::Hit => format!("met its deadline of {deadline}, {by} left"),
         Verdict::Miss => {
@@ -26,17 +26,17 @@ pub fn judged(deadline: Deadline, verdict: Verdict, float_nanos: Option<i64>, wh
 /// What happened, and the details, of a line of the history.
 pub fn story(judgement: &Judgement) -> (String, String) {
     let Judgement { unit, deadline, float_seconds, seconds, active_seconds, unwritten, .. } = judgement;
-    let by = float_seconds.map(|float| elapsed(float.abs())).unwrap_or_default();
+    let by = float_seconds.map(|float| brief(float.abs())).unwrap_or_default();
     let what = match judgement.verdict() {
         Verdict::Hit => format!("deadline met, {by} left"),
         Verdict::Miss => format!("deadline missed by {by}"),
         Verdict::Unknown => "deadline: not known".to_owned(),
     };
-    let some = |seconds: f64, word: &str| (seconds > 0.0).then(|| format!("{word} {}", elapsed(seconds)));
+    let some = |seconds: f64, word: &str| (seconds > 0.0).then(|| format!("{word} {}", brief(seconds)));
     let parts = [
         Some(format!("{} of {deadline}", unit.as_str())),
-        seconds.map(|seconds| format!("took {}", elapsed(seconds))),
-        active_seconds.map(|seconds| format!("computed {}", elapsed(seconds))),
+        seconds.map(|seconds| format!("took {}", brief(seconds))),
+        active_seconds.map(|seconds| format!("computed {}", brief(seconds))),
         some(judgement.held_seconds, "held"),
         some(judgement.contended_seconds, "lost beside others"),
     ];
@@ -96,12 +96,12 @@ pub fn origin(row: &DeadlineRow) -> String {
 /// `in 4.2s; about 1.9s is expected to be left`.
 fn due(work: &WorkRow) -> String {
     let float = work.float_seconds;
-    let when = if float < 0.0 { format!("{} ago", elapsed(-float)) } else { format!("in {}", elapsed(float)) };
-    let left = |left: f64| format!("about {} is expected to be left", elapsed(left));
+    let when = if float < 0.0 { format!("{} ago", brief(-float)) } else { format!("in {}", brief(float)) };
+    let left = |left: f64| format!("about {} is expected to be left", brief(left));
     match (work.risk, work.expected_float_seconds) {
         (Risk::Late, _) => format!("{when}: it is late"),
         (Risk::Likely, Some(left)) if left < 0.0 => {
-            format!("{when}; will probably be late, by about {}", elapsed(-left))
+            format!("{when}; will probably be late, by about {}", brief(-left))
         }
         (Risk::Likely, _) => format!("{when}; will probably be late"),
         (Risk::Tight, Some(float)) => format!("{when}; tight: {}", left(float)),
@@ -124,8 +124,8 @@ fn met(row: &DeadlineRow) -> String {
     let of = if judged == 0 { "none judged yet".to_owned() } else { format!("{} of {judged}", row.tally.hits) };
     let unknown = if row.tally.unknown == 0 { String::new() } else { format!(", {} not known", row.tally.unknown) };
     let last = match row.last_float_seconds {
-        Some(float) if float < 0.0 => format!("; last time it was {} late", elapsed(-float)),
-        Some(float) => format!("; last time {} was left", elapsed(float)),
+        Some(float) if float < 0.0 => format!("; last time it was {} late", brief(-float)),
+        Some(float) => format!("; last time {} was left", brief(float)),
         None => String::new(),
     };
     format!("{of}{unknown}{last}")
@@ -135,6 +135,18 @@ fn met(row: &DeadlineRow) -> String {
 pub fn counted(units: u64, unit: Unit) -> String {
     let ending = if units == 1 { "" } else { "s" };
     format!("{units} {}{ending}", unit.as_str())
+}
+
+/// As elsewhere, but below a second in milliseconds: bursts are short, and so is what some of them lack.
+pub fn brief(seconds: f64) -> String {
+    let millis = (seconds * 1e3).round();
+    if (0.0..1e3).contains(&millis) { format!("{millis:.0}ms") } else { elapsed(seconds) }
+}
+
+/// [`brief`] with its sign.
+pub fn brief_float(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    format!("{sign}{}", brief(seconds.abs()))
 }
 
 #[cfg(test)]
@@ -170,11 +182,19 @@ mod tests {
 
     #[test]
     fn a_risk_says_what_is_expected_and_what_is_not_known_is_not_made_up() {
-        assert_eq!(told("report")[1], "due: in 1.1s; tight: about 0.3s is expected to be left");
-        assert_eq!(told("eager")[1], "due: 0.8s ago: it is late");
+        assert_eq!(told("report")[1], "due: in 1.1s; tight: about 300ms is expected to be left");
+        assert_eq!(told("eager")[1], "due: 800ms ago: it is late");
         assert_eq!(told("server")[1], "due: nothing: no work is under way");
         let waits = told("train-8");
         assert_eq!(waits[1], "due: in 12.0s; will probably be late, by about 3.4s");
         assert_eq!(waits[2..], ["met: none judged yet"]);
+    }
+
+    #[test]
+    fn a_miss_by_little_is_not_a_miss_by_nothing() {
+        assert_eq!([0.0004, 0.0423, 0.9996, 1.25, 61.0].map(brief), ["0ms", "42ms", "1.0s", "1.2s", "1m01s"]);
+        assert_eq!([-0.0423, 0.0423, -3.0].map(brief_float), ["-42ms", "42ms", "-3.0s"]);
+        let missed = judged("2s".parse().unwrap(), Verdict::Miss, Some(-42_300_000), None);
+        assert_eq!(missed, "missed its deadline of 2s by 42ms");
     }
 }

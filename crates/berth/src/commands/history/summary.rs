@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use berth_model::Deadline;
 use berth_model::deadline::{Spread, Tally, Unit};
-use berth_model::fields::{elapsed, signed};
 use berth_model::history::{Happening, Judgement, Record, Why};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -88,11 +87,11 @@ impl Summary {
     fn cells(&self) -> Vec<String> {
         let unknown = || "-".to_owned();
         let run = self.run_seconds.map_or_else(unknown, |run| {
-            let each = [run.median_seconds, run.p90_seconds, run.most_seconds].map(elapsed);
+            let each = [run.median_seconds, run.p90_seconds, run.most_seconds].map(words::deadline::brief);
             each.join(" / ")
         });
         let float = self.float_seconds.map_or_else(unknown, |float| {
-            let each = [float.median_seconds, float.p10_seconds, float.least_seconds].map(signed);
+            let each = [float.median_seconds, float.p10_seconds, float.least_seconds].map(words::deadline::brief_float);
             each.join(" / ")
         });
         let because = self.reasons.first().map_or_else(unknown, |reason| {
