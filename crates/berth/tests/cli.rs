@@ -111,3 +111,14 @@ fn completions_of_every_shell_know_the_commands() {
         assert!(known.iter().all(|word| script.contains(word)), "{shell}");
     }
 }
+
+#[test]
+fn bench_edf_needs_nothing_of_the_host_and_misses_no_more_than_the_best_order() {
+    let run = berth(&["bench", "edf", "--quick", "--part", "together", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let together = &report["together"];
+    assert_eq!(together["edf_misses"], together["solver_misses"], "{together}");
+    assert!(together["cases"].as_u64() == Some(10) && together["solver_misses"].as_u64() > Some(0), "{together}");
+    assert_eq!(report["goals"][0]["verdict"], "met", "{report}");
+}

@@ -203,7 +203,7 @@ impl Arena {
     /// Ends the steps that are due and begins the next ones. True: something was begun or ended.
     fn move_hands(&mut self, now: u64) -> bool {
         let mut moved = false;
-        for tenant in &mut self.tenants {
+        for tenant in self.tenants.iter_mut().filter(|tenant| !tenant.is_out_of_reach()) {
             let before = self.commands.len();
             if tenant.end_step(now, &mut self.commands) {
                 moved = true;

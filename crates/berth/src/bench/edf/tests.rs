@@ -4,8 +4,11 @@ use berth_sim::Profile;
 
 use super::cell::Cell;
 use super::load::Load;
+use super::report::Report;
 use super::trial::{Way, for_the_optimum};
 use super::{Plan, bound, run, ways};
+use crate::bench::contention::goals::Goal;
+use crate::bench::report::Verdict;
 
 fn rtx3090() -> Profile {
     Profile::builtin("rtx3090").unwrap()
@@ -16,9 +19,12 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn the_same_seeds_give_the_same_json() {
-    let json = || serde_json::to_string(&run(&plan(), &|_| {}).unwrap()).unwrap();
-    assert_eq!(json(), json());
+fn the_same_seeds_give_the_same_json_and_every_goal_that_is_judged_is_met() {
+    let report = run(&plan(), &|_| {}).unwrap();
+    let json = |report: &Report| serde_json::to_string(report).unwrap();
+    assert_eq!(json(&report), json(&run(&plan(), &|_| {}).unwrap()));
+    let missed: Vec<&Goal> = report.goals.iter().filter(|goal| goal.verdict == Verdict::NotMet).collect();
+    assert!(missed.is_empty() && report.goals.iter().any(|goal| goal.verdict == Verdict::Met), "{missed:?}");
 }
 
 #[test]

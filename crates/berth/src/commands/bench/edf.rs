@@ -32,6 +32,9 @@ pub struct Args {
     /// Measure only this; may be repeated [default: both]
     #[arg(long = "part", value_enum)]
     parts: Vec<Part>,
+    /// Only at this load, in percent; may be repeated [default: 50, 80, 95, 110]
+    #[arg(long = "load", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    loads_pct: Vec<u32>,
     /// Few runs and cases: to see that it works, not to measure
     #[arg(long)]
     quick: bool,
@@ -55,11 +58,12 @@ enum Part {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let (jobs_each, seeds, cases) = if args.quick { (2, 2, 10) } else { (8, 10, 500) };
+    let (jobs_each, seeds, cases) = if args.quick { (2, 2, 10) } else { (6, 8, 500) };
+    let loads_pct = if args.loads_pct.is_empty() { LOADS_PCT.to_vec() } else { args.loads_pct.clone() };
     let wants = |part| args.parts.is_empty() || args.parts.contains(&part);
     let plan = Plan {
         profile: profile(&args.profile)?,
-        loads_pct: if wants(Part::Loads) { LOADS_PCT.to_vec() } else { Vec::new() },
+        loads_pct: if wants(Part::Loads) { loads_pct } else { Vec::new() },
         jobs_each,
         seeds: (u64::from(args.seed)..).take(seeds).collect(),
         cases: if wants(Part::Together) { cases } else { 0 },

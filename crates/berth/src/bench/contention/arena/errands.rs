@@ -67,10 +67,11 @@ impl Errands {
                 annals.pasts.extend(tenant.stay.past(now.0));
                 self.judge.task_ended(&tenant.key, now)
             } else {
-                None
+                continue;
             };
-            let active_seconds = over.and_then(|judged| judged.active_seconds);
-            self.annals.entry(errand.kind).or_default().active_seconds.extend(active_seconds);
+            if let Some(seconds) = over.and_then(|judged| judged.active_seconds) {
+                self.annals.entry(errand.kind).or_default().active_seconds.push(seconds);
+            }
         }
     }
 

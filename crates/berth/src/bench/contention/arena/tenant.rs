@@ -78,6 +78,11 @@ impl Tenant {
         self.arrived.is_some()
     }
 
+    /// It has not come yet, or has left and nothing of it is left to undo.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        self.step.is_none() && (self.has_exited || self.arrived.is_none() && self.holds == 0)
+    }
+
     pub(super) fn is_armed(&self, now: u64) -> bool {
         self.armed_at.is_some_and(|at| at <= now)
     }
