@@ -12,6 +12,8 @@ use super::command::Verb;
 use super::flags::FlagSet;
 use super::help;
 use super::plan::Asks;
+use super::ps::SetDeadline;
+use super::set;
 
 /// Names the client where it is not to be searched for.
 pub const OVERRIDE: &str = "BERTH_DOCKER";
@@ -95,6 +97,10 @@ impl Asks for Client {
         // Settings that cannot be read are none to the client either.
         let settings: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         settings["psFormat"].as_str().is_some_and(|format| !format.is_empty())
+    }
+
+    fn set_deadlines(&self) -> Vec<SetDeadline> {
+        set::deadlines()
     }
 }
 

@@ -12,6 +12,7 @@ mod help;
 mod plan;
 mod plugin;
 mod ps;
+mod set;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -1,20 +1,22 @@
 //! What becomes of a command line: passed on as it is, unless it gives a deadline or lists containers.
 //!
-//! Pure: what has to be asked of the client is asked through [`Asks`].
+//! Pure: what has to be asked of others is asked through [`Asks`].
 
 use std::ffi::OsString;
 
 use super::command::{self, Command, Verb};
 use super::deadline::{self, WrongDeadline};
 use super::flags::FlagSet;
-use super::ps;
+use super::ps::{self, SetDeadline};
 
-/// What the client knows about itself.
+/// What is known outside: by the client about itself, and by berth's daemon.
 pub trait Asks {
     /// The flags of a command that makes containers; `None` if its help cannot be read.
     fn flags(&self, of: Verb) -> Option<FlagSet>;
     /// Whether its settings, in this directory if one is named, say how `docker ps` looks.
     fn formats_ps(&self, config: Option<&str>) -> bool;
+    /// Deadlines that people have set since their containers were made.
+    fn set_deadlines(&self) -> Vec<SetDeadline>;
 }
 
 /// What to start the client with, behind its name.
@@ -57,9 +59,10 @@ pub fn plan(args: &[OsString], client: &impl Asks) -> Result<Plan, Refusal> {
 }
 
 fn listing(args: &[OsString], tokens: &[String], command: &Command, client: &impl Asks) -> Plan {
-    match ps::format(&tokens[command.args_at..]) {
-        Some(format) if !client.formats_ps(command.config.as_deref()) => {
+    match ps::table(&tokens[command.args_at..]) {
+        Some(table) if !client.formats_ps(command.config.as_deref()) => {
             let mut args = args.to_vec();
+            let format = table.format(&client.set_deadlines());
             args.splice(command.args_at..command.args_at, ["--format".into(), format.into()]);
             Plan::With(args)
         }

@@ -10,7 +10,10 @@ use super::flags::{FlagSet, Standing, Takes};
 /// another column whether the line is that of headers.
 const TABLE: &str = r"table {{.ID}}\t{{.Image}}\t{{.Command}}\t{{.RunningFor}}\t{{.Status}}\t{{.Ports}}\t{{.Names}}";
 const SIZE: &str = r"\t{{.Size}}";
-const HEADER: &str = r#"\t{{if eq .ID "CONTAINER ID"}}DEADLINES{{else}}"#;
+const HEADER: &str = r#"\t{{if eq .ID "CONTAINER ID"}}DEADLINES"#;
+
+/// Digits of an id that the client shows.
+const SHORT_ID: usize = 12;
 
 /// A label without a value whose name is a deadline, as the client makes of `-dl 9`: digits and then at most a unit. It
 /// counts if it is the only such one. What is left of `9ms=` without its digits is `ms=`, and `9ms=` ends with that.
@@ -25,6 +28,27 @@ const STOCK_LABEL: &str = concat!(
     r#"{{if eq (len (split $found " ")) 2}}{{index (split $found " ") 1}}{{end}}"#,
 );
 
+/// A deadline that was set, or taken away, since its container was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetDeadline {
+    id: String,
+    text: String,
+}
+
+impl SetDeadline {
+    /// `None` for what could be more than text in a template.
+    pub fn new(id: String, text: String) -> Option<Self> {
+        let is_id = id.len() >= SHORT_ID && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_id && !text.contains(['{', '}', '\\'])).then_some(Self { id, text })
+    }
+
+    /// Its case of the template: the client shows an id whole or short.
+    fn case(&self) -> String {
+        let Self { id, text } = self;
+        format!(r#"{{{{else if eq .ID "{id}" "{short}"}}}}{text}"#, short = &id[..SHORT_ID])
+    }
+}
+
 /// The flags of `docker ps`, in every version of the client. One that has more is passed through.
 fn flags() -> FlagSet {
     FlagSet::default()
@@ -36,23 +60,35 @@ fn flags() -> FlagSet {
         .with("size", Some('s'), Takes::Nothing)
 }
 
-/// The format to ask the client for; `None` where its output is none of ours: quiet, formatted, help, or wrong.
-pub fn format(args: &[String]) -> Option<String> {
+/// What of the client's table is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Table {
+    has_size: bool,
+}
+
+/// The table to ask the client for; `None` where its output is none of ours: quiet, formatted, help, or wrong.
+pub fn table(args: &[String]) -> Option<Table> {
     let (flags, mut at, mut has_size) = (flags(), 0, false);
     loop {
         match flags.standing(args, at) {
             Standing::Unknown => return None,
-            Standing::Operand(end) if end == args.len() => break,
-            Standing::Operand(_) => return None,
+            Standing::Operand(end) => return (end == args.len()).then_some(Table { has_size }),
             Standing::Flag(flag) => {
                 if flag.is("size", Some('s')) {
-                    has_size = flag.value != Some("false");
+                    has_size = flag.value.unwrap_or("true").parse().ok()?;
                 }
                 at += flag.tokens;
             }
         }
     }
-    let size = if has_size { SIZE } else { "" };
-    let label = format!(r#"{{{{with .Label "{LABEL}"}}}}{{{{.}}}}{{{{else}}}}{STOCK_LABEL}{{{{end}}}}"#);
-    Some(format!("{TABLE}{size}{HEADER}{label}{{{{end}}}}"))
+}
+
+impl Table {
+    /// The client's `--format` for it. What people have set goes before labels.
+    pub fn format(&self, set: &[SetDeadline]) -> String {
+        let size = if self.has_size { SIZE } else { "" };
+        let set: String = set.iter().map(SetDeadline::case).collect();
+        let label = format!(r#"{{{{with .Label "{LABEL}"}}}}{{{{.}}}}{{{{else}}}}{STOCK_LABEL}{{{{end}}}}"#);
+        format!("{TABLE}{size}{HEADER}{set}{{{{else}}}}{label}{{{{end}}}}")
+    }
 }

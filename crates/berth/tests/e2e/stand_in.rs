@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{BERTH, Cgroups, Engine, OwnEngine, run, skip_unprepared};
+use berth_model::settings::Mode;
+
+use crate::support::{BERTH, Cgroups, Engine, Host, OwnEngine, run, skip_unprepared};
 use lines::{Line, lines};
 use sides::{Sides, client};
 
@@ -105,6 +107,32 @@ fn the_label_that_stock_docker_makes_of_the_flag_is_listed_where_it_can_be_one()
         let cell = row.lines().nth(1).and_then(|row| row.split_once(&name)).map(|(_, cell)| cell.trim().to_owned());
         assert_eq!(cell.as_deref(), Some(shown), "{labels}: {row}");
     }
+}
+
+#[test]
+fn a_deadline_that_was_set_later_is_listed_as_such() {
+    let Some(engine) = Engine::for_test("a_deadline_that_was_set_later_is_listed_as_such") else { return };
+    let (host, sides) = (Host::start(), Sides::new(&engine));
+    let daemon = host.daemon_with("berth", |settings| {
+        settings.docker.mode = Mode::Auto;
+        settings.docker.socket = engine.socket();
+        settings.history.enabled = true;
+    });
+    let container = engine.run(&host, "set", &["--label", "berth.deadline=9"], &["hold"]);
+    daemon.row_where(&container.key(), |row| row.container_name == container.name);
+    let listed = |flags: &str| {
+        let socket = daemon.settings.api.socket.display();
+        let told =
+            sides.stand_in(&format!("BERTH_SOCKET={socket} docker ps {flags} --filter name={}", container.name)).ok();
+        told.lines().nth(1).and_then(|row| row.split_once(&container.name)).unwrap().1.trim().to_owned()
+    };
+    assert_eq!(listed(""), "9");
+    daemon.berth(&["deadline", "set", &container.name, "12s"]).ok();
+    assert_eq!((listed(""), listed("--no-trunc")), ("12s (set)".into(), "12s (set)".into()));
+    daemon.berth(&["deadline", "clear", &container.name]).ok();
+    assert_eq!(listed(""), "- (cleared)");
+    daemon.berth(&["deadline", "reset", &container.name]).ok();
+    assert_eq!(listed(""), "9");
 }
 
 #[test]

@@ -32,6 +32,11 @@ impl Asks for Client {
     fn formats_ps(&self, config: Option<&str>) -> bool {
         self.formats_ps || config == Some("/formatted")
     }
+
+    fn set_deadlines(&self) -> Vec<SetDeadline> {
+        let set = |id: &str, text: &str| SetDeadline::new(id.to_owned(), text.to_owned());
+        [set("0123456789abcdef", "12s (set)"), set("x{{.ID}}abcdefghijk", "9s (set)")].into_iter().flatten().collect()
+    }
 }
 
 const CLIENT: Client = Client { help: RUN, formats_ps: false };
@@ -176,9 +181,17 @@ fn a_list_that_nobody_formats_has_one_more_column() {
         assert!(told.ends_with(&format!("{{{{end}}}}{rest}")) && told.contains("DEADLINES"), "{told}");
         assert!(!told.contains(".Size"), "{told}");
     }
-    for line in ["ps -s", "ps -as", "ps --size", "ps --size=true"] {
+    for line in ["ps -s", "ps -as", "ps --size", "ps --size=true", "ps --size=false -s"] {
         assert!(becomes(line).contains(r"{{.Names}}\t{{.Size}}\t{{if"), "{line}");
     }
+}
+
+#[test]
+fn what_was_set_is_listed_by_id_and_before_labels() {
+    let told = becomes("ps");
+    let case = r#"DEADLINES{{else if eq .ID "0123456789abcdef" "0123456789ab"}}12s (set){{else}}{{with .Label"#;
+    assert!(told.contains(case), "{told}");
+    assert!(!told.contains("9s (set)"), "what is no id stays out of the template: {told}");
 }
 
 #[test]
@@ -201,6 +214,7 @@ fn a_list_that_somebody_formats_is_as_they_say() {
         gives(line, "as it is", "");
     }
     assert_eq!(plan(&args("ps"), &Client { help: RUN, formats_ps: true }), Ok(Plan::AsIs));
+    gives("ps --size=maybe", "as it is", "");
 }
 
 fn word() -> impl Strategy<Value = String> {

@@ -67,7 +67,7 @@ impl Sides {
         let mut shell = Command::new("sh");
         shell.args(["-c", line]).current_dir(home).env("HOME", home).env("PATH", path).env("N", name);
         shell.env("I", &self.engine.image).env("P", LISTED_NAME).env("DOCKER_HOST", self.engine.address());
-        for variable in ["DOCKER_CONFIG", "DOCKER_CONTEXT", "BERTH_DOCKER"] {
+        for variable in ["DOCKER_CONFIG", "DOCKER_CONTEXT", "BERTH_DOCKER", "BERTH_SOCKET"] {
             shell.env_remove(variable);
         }
         run(&mut shell)
