@@ -36,6 +36,7 @@ mod replaced;
 mod reused_pid;
 mod rules;
 mod scripts;
+mod shown_deadlines;
 mod stand_in;
 mod still_clients;
 mod stopping;

@@ -18,6 +18,9 @@ fn promtool_has_nothing_to_say_about_a_host_with_tenants_and_a_lost_gpu() {
     for tenant in &tenants {
         daemon.sees(&tenant.key());
     }
+    daemon.berth(&["deadline", "set", tenants[0].cgroup.path(), "1ms"]).ok();
+    daemon.row_where(&tenants[0].key(), |row| row.deadline.is_some());
+    assert!(daemon.metrics().contains("berth_tenant_float_seconds{"), "{}", daemon.metrics());
     check(&promtool, &daemon.metrics());
     for tenant in &tenants {
         let page = daemon.metrics();
