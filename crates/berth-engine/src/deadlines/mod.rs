@@ -10,6 +10,7 @@ mod pulse;
 mod records;
 mod said;
 mod spreads;
+mod standing;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +27,13 @@ use berth_policy::Work;
 use berth_store::history::Writer;
 
 use asks::Asks;
-pub(crate) use asks::{Stage, owners};
+pub(crate) use asks::Stage;
 use outlook::{Outlook, outlook};
 pub(crate) use pulse::by_looks;
 use records::Records;
 pub(crate) use said::Said;
 use spreads::Spreads;
+pub(crate) use standing::owners;
 use totals::Totals;
 
 /// What the host tells about its tenants, at one turn.

@@ -100,3 +100,41 @@ impl Kind {
         from.iter().copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(owner: &str, image: &str, command: &str) -> Workload {
+        Workload { owner: Some(owner.into()), image: Some(image.into()), command: command.into() }
+    }
+
+    fn candidate(image: Option<&str>, command: Option<&str>, owner: Option<&str>) -> Candidate {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        let deadline = "9s".parse().unwrap();
+        let (image, command, owner) = (text(image), text(command), text(owner));
+        Candidate { deadline, unit: Unit::Task, image, command, owner, takes: None, gpu: None }
+    }
+
+    #[test]
+    fn what_is_like_a_candidate_is_found_by_whatever_is_said_of_it() {
+        let mut spreads = Spreads::default();
+        let mut noted = |owner, image, command, active| {
+            spreads.add(&workload(owner, image, command), Unit::Task, |kind| &mut kind.tasks, active);
+        };
+        noted("ada", "a:1", "train", 1.0);
+        noted("ada", "a:1", "test", 2.0);
+        noted("eve", "a:1", "train", 3.0);
+        noted("eve", "b:1", "train", 4.0);
+        let most = |image, command, owner| {
+            spreads.like(&candidate(image, command, owner)).0.map(|takes| (takes.units, takes.most_seconds))
+        };
+        assert_eq!(most(Some("a:1"), None, None), Some((3, 3.0)));
+        assert_eq!(most(Some("a:1"), Some("train"), None), Some((2, 3.0)));
+        assert_eq!(most(Some("a:1"), Some("train"), Some("ada")), Some((1, 1.0)));
+        assert_eq!(most(None, Some("train"), None), Some((3, 4.0)));
+        assert_eq!((most(Some("c:1"), None, None), most(None, None, Some("ada"))), (None, None));
+        let bursts = Candidate { unit: Unit::Burst, ..candidate(Some("a:1"), None, None) };
+        assert_eq!(spreads.like(&bursts), (None, None));
+    }
+}
