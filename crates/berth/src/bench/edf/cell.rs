@@ -22,6 +22,8 @@ pub struct Cell {
     pub with_deadline: usize,
     /// Misses of the offline optimum, seed by seed.
     pub optimum: Vec<Between>,
+    /// Share of the jobs with a deadline that `edf` misses beyond what the offline optimum does.
+    pub edf_gap: Option<Gap>,
     pub ways: BTreeMap<&'static str, Column>,
 }
 
@@ -30,6 +32,12 @@ pub struct Cell {
 pub struct Between {
     pub least: usize,
     pub most: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gap {
+    pub at_least: f64,
+    pub at_most: f64,
 }
 
 /// One way over all seeds.
@@ -72,13 +80,21 @@ impl Cell {
             let runs = runs(*way, &loads, profile)?;
             columns.extend(Column::of(&runs).map(|column| (way.name(), column)));
         }
-        Ok(Cell {
+        let cell = Cell {
             load_pct,
             jobs: first.map_or(0, |load| load.jobs.len()),
             with_deadline: first.map_or(0, |load| load.jobs.iter().filter(|job| job.deadline.is_some()).count()),
             optimum: optimum.collect(),
+            edf_gap: None,
             ways: columns,
-        })
+        };
+        Ok(Cell { edf_gap: cell.gap(), ..cell })
+    }
+
+    fn gap(&self) -> Option<Gap> {
+        let rate = self.ways.get("edf")?.miss_rate.mean;
+        let (least, most) = self.optimum_rate();
+        Some(Gap { at_least: rate - most, at_most: rate - least })
     }
 
     /// What share of the jobs with a deadline the offline optimum misses: from where to where.

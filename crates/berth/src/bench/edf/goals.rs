@@ -4,9 +4,9 @@ use super::cell::{Cell, Column};
 use super::together::Together;
 use crate::bench::contention::goals::Goal;
 
-/// The load above which not all can be in time.
-const OVERLOAD_PCT: u32 = 110;
-/// Share of the deadlines that may be missed beyond those the offline optimum misses, where there is more work than time.
+/// At most so much work comes as can be done.
+const FULL_PCT: u32 = 100;
+/// Share of the deadlines that may be missed beyond those that must be, where more comes than can be done.
 const GRACE: f64 = 0.10;
 /// Jobs without a deadline get what is left, and stay no longer than this many times as long as they do under `fifo`.
 const LEFT_OVER: f64 = 3.0;
@@ -14,8 +14,8 @@ const LEFT_OVER: f64 = 3.0;
 pub fn judge(cells: &[Cell], together: &Together) -> Vec<Goal> {
     let mut goals = Vec::from_iter((together.cases > 0).then(|| as_good_as_any_order(together)));
     goals.extend(cells.iter().filter_map(no_more_than_fifo));
-    goals.extend(cells.iter().filter_map(gap));
-    goals.extend(cells.iter().filter(|cell| cell.load_pct >= OVERLOAD_PCT).filter_map(graceful));
+    goals.extend(graceful(cells));
+    goals.extend(cells.iter().filter(|cell| cell.load_pct > FULL_PCT).filter_map(near_the_optimum));
     goals.extend(cells.iter().filter_map(nobody_starves));
     goals
 }
@@ -41,21 +41,28 @@ fn no_more_than_fifo(cell: &Cell) -> Option<Goal> {
     Some(Goal::new(&name, "no seed", reached).judged(more == 0))
 }
 
-/// Told, not judged: what a policy that does not see the future cannot reach.
-fn gap(cell: &Cell) -> Option<Goal> {
-    let edf = cell.ways.get("edf")?.miss_rate.mean;
-    let (least, most) = cell.optimum_rate();
-    let reached = format!("{:.1} to {:.1} points above it", points(edf - most), points(edf - least));
-    Some(Goal::new(&format!("edf, gap to the offline optimum, load {} %", cell.load_pct), "told", reached))
+/// Where more comes than can be done, as many jobs are in time in a second as before: one that is late drags no others with it.
+fn graceful(cells: &[Cell]) -> Vec<Goal> {
+    let in_time = |cell: &Cell, way| Some((1.0 - cell.ways.get(way)?.miss_rate.mean) * f64::from(cell.load_pct));
+    let (full, over): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| cell.load_pct <= FULL_PCT);
+    let Some(full) = full.into_iter().max_by_key(|cell| cell.load_pct) else { return Vec::new() };
+    let goal = |cell: &Cell| {
+        let kept = |way| Some(in_time(cell, way)? / in_time(full, way)?);
+        let edf = kept("edf")?;
+        let others = ["fifo", "unmanaged"].iter().filter_map(|way| Some(format!("{way} ×{:.2}", kept(way)?)));
+        let reached = format!("×{edf:.2} ({})", others.collect::<Vec<_>>().join(", "));
+        let name = format!("edf, in time per second, load {} over {} %", cell.load_pct, full.load_pct);
+        Some(Goal::new(&name, "≥ ×1", reached).judged(edf >= 1.0))
+    };
+    over.into_iter().filter_map(goal).collect()
 }
 
-fn graceful(cell: &Cell) -> Option<Goal> {
-    let edf = cell.ways.get("edf")?;
-    let (least, _) = cell.optimum_rate();
-    let above = edf.miss_rate.mean - least;
+/// Against what must be missed at least.
+fn near_the_optimum(cell: &Cell) -> Option<Goal> {
+    let gap = cell.edf_gap?.at_most;
     let name = format!("edf, load {} %: beyond what must be missed", cell.load_pct);
-    let reached = format!("{:.1} points", points(above));
-    Some(Goal::new(&name, &format!("≤ {:.0} points", points(GRACE)), reached).judged(above <= GRACE))
+    let reached = format!("{:.1} points", points(gap));
+    Some(Goal::new(&name, &format!("≤ {:.0} points", points(GRACE)), reached).judged(gap <= GRACE))
 }
 
 fn nobody_starves(cell: &Cell) -> Option<Goal> {

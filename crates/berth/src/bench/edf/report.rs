@@ -67,16 +67,17 @@ impl Report {
     fn misses(&self) -> String {
         let rows = self.cells.iter().map(|cell| {
             let (least, most) = cell.optimum_rate();
+            let between = |from: f64, to: f64| format!("{:.1} – {:.1}", from * 100.0, to * 100.0);
+            let gap = cell.edf_gap.map_or_else(|| "-".to_owned(), |gap| between(gap.at_least, gap.at_most));
             let rates = WAYS.iter().map(|way| cell.ways.get(way).map_or_else(|| "-".to_owned(), rate));
-            [format!("{} %", cell.load_pct)]
-                .into_iter()
-                .chain(rates)
-                .chain([format!("{:.1} – {:.1}", least * 100.0, most * 100.0)])
-                .collect()
+            [format!("{} %", cell.load_pct)].into_iter().chain(rates).chain([between(least, most), gap]).collect()
         });
         let headings: Vec<String> = WAYS.iter().map(|way| way.to_uppercase()).collect();
-        let headings: Vec<&str> =
-            ["LOAD"].into_iter().chain(headings.iter().map(String::as_str)).chain(["OPTIMUM"]).collect();
+        let headings: Vec<&str> = ["LOAD"]
+            .into_iter()
+            .chain(headings.iter().map(String::as_str))
+            .chain(["OPTIMUM", "EDF ABOVE IT"])
+            .collect();
         grid(&headings, rows.collect())
     }
 

@@ -58,7 +58,7 @@ enum Part {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let (jobs_each, seeds, cases) = if args.quick { (2, 2, 10) } else { (6, 8, 500) };
+    let (jobs_each, seeds, cases) = if args.quick { (2, 2, 10) } else { (5, 6, 500) };
     let loads_pct = if args.loads_pct.is_empty() { LOADS_PCT.to_vec() } else { args.loads_pct.clone() };
     let wants = |part| args.parts.is_empty() || args.parts.contains(&part);
     let plan = Plan {
