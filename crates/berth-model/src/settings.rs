@@ -169,9 +169,10 @@ pub struct Deadlines {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct History {
-    /// `false` writes nothing down, and begins anew with each daemon.
+    /// `false` writes nothing down, and begins anew with each daemon; deadlines that are set count until it ends.
     pub enabled: bool,
-    /// Directory of its files, for the daemon's user alone; made if it is missing. Each daemon needs its own.
+    /// Directory of its files, and of deadlines that were set, for the daemon's user alone; made if it is missing. Each daemon needs its
+    /// own.
     pub dir: PathBuf,
     /// Room it may take, in MiB; the oldest is removed for the newest. A task or a hold takes about half a KiB.
     #[serde(deserialize_with = "count")]

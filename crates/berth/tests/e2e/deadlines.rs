@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use berth_model::deadline::Origin;
 use berth_model::settings::Mode;
@@ -63,6 +64,29 @@ fn what_is_set_cleared_or_reset_counts_at_once_and_for_the_next_daemon() {
     let nobody = daemon.berth(&["deadline", "show"]);
     assert_eq!((nobody.code, nobody.stdout.as_str()), (0, ""), "{nobody:?}");
     assert!(nobody.stderr.contains("nobody has a deadline"), "{nobody:?}");
+}
+
+/// At instants that are spread over what a command takes.
+#[test]
+fn a_daemon_that_is_killed_while_it_writes_leaves_the_old_word_or_the_new_one_and_what_it_promised() {
+    let host = Host::start();
+    let mut daemon = host.daemon();
+    let tenant = host.holder("killed", &[]);
+    daemon.sees(&tenant.key());
+    let (name, mut before) = (tenant.cgroup.path(), "1s".to_owned());
+    daemon.berth(&["deadline", "set", name, &before]).ok();
+    for turn in 2..10 {
+        let new = format!("{turn}s");
+        let mut asking = daemon.berth_meanwhile(&["deadline", "set", name, &new]);
+        std::thread::sleep(Duration::from_millis(3 * turn));
+        daemon.kill();
+        let is_promised = asking.wait() == 0;
+        daemon = host.daemon();
+        daemon.sees(&tenant.key());
+        let found = shown(&daemon, name)["counts"]["deadline"].as_str().unwrap().to_owned();
+        assert!(found == new || (found == before && !is_promised), "{found}, not {before} or {new}: {is_promised}");
+        before = found;
+    }
 }
 
 #[test]
