@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Containers with deadlines on this machine's GPU, with real containers; run by gpu/run.sh. Results go to $BERTH_RESULTS.
 #
-#   deadline.sh [OPTION]… [PART]…     PARTs are bench, screens and sim; default: all, in about 10 minutes; without sim in 4
+#   deadline.sh [OPTION]… [PART]…     PARTs are bench, screens, policies and sim; default: all, in about 15 minutes; bench and screens take 4
 #
 #   --gpu real|sim   on which GPU bench and screens are; sim is for trying this script out (default: real)
 #   --quick          short measurements
 #
 #   bench     berth bench deadline: ten containers against their own timers, and what the monitor costs
 #   screens   deadlines given by `docker run -dl`: the container's configuration on disk, `docker ps` with the column, ps, history
-#   sim       the same on the simulated H200 and RTX 3090, beside it
+#   policies  five containers, four of them with deadlines, held by nobody, by fifo and by edf: which deadlines are met
+#   sim       bench on the simulated H200 and RTX 3090, beside it
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -19,12 +20,12 @@ while [ $# -gt 0 ]; do
     case "$1" in
         --gpu) gpu=${2:?--gpu needs real or sim} && shift ;;
         --quick) quick=(--quick) ;;
-        bench | screens | sim) parts+=("$1") ;;
+        bench | screens | policies | sim) parts+=("$1") ;;
         *) die "unknown: $1; see the head of $0" ;;
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(bench screens sim)
+[ ${#parts[@]} -gt 0 ] || parts=(bench screens policies sim)
 out=${BERTH_RESULTS:?run this by gpu/run.sh}
 berth() { command berth --set "docker.socket=${DOCKER_HOST#unix://}" "$@"; }
 heading() { printf '\n== %s (%s s since the start)\n' "$*" "$SECONDS"; }
@@ -48,19 +49,40 @@ start() {
     pids+=($!)
 }
 
-screens() {
-    local name deadline config container=() watched=()
+# The GPU as containers and daemons are told of it.
+container=() told=()
+prepare() {
+    [ ! -e "$dir/bin" ] || return 0
     command berth docker-shim install --dir "$dir/bin" --plugin-dir "$dir/plugins"
     if [ "$gpu" = sim ]; then
         start simulator.log berth sim serve --dir "$dir/sim" --profile h200
         wait_until 10 test -e "$dir/sim/lib/libcuda.so.1" || die "no simulated GPU: $(cat "$out/simulator.log")"
         read -ra container <<<"$(command berth sim env --dir "$dir/sim" --docker)"
-        read -ra watched <<<"$(command berth sim env --dir "$dir/sim" --berth)"
+        read -ra told <<<"$(command berth sim env --dir "$dir/sim" --berth)"
     fi
-    watched+=(--set "api.socket=$dir/berth.sock" --set "table.path=$dir/tasks" --set "hold.journal=$dir/holds" --set "history.dir=$dir/history")
-    start daemon.log berth --set "docker.socket=${DOCKER_HOST#unix://}" "${watched[@]}" daemon
-    wait_until 10 test -S "$dir/berth.sock" || die "the daemon did not start: $(cat "$out/daemon.log")"
-    start events.jsonl berth --socket "$dir/berth.sock" events --json
+}
+
+# watch NAME [SETTING]…: a daemon of that name, how to ask it in `watched`, and what it tells in NAME-events.jsonl.
+watched=()
+watch() {
+    local name=$1 at=$dir/$1 setting
+    shift
+    mkdir -p "$at"
+    watched=("${told[@]}" --set "docker.socket=${DOCKER_HOST#unix://}" --set "api.socket=$at/berth.sock")
+    watched+=(--set "table.path=$at/tasks" --set "hold.journal=$at/holds" --set "history.dir=$at/history")
+    for setting in "$@"; do watched+=(--set "$setting"); done
+    start "$name-daemon.log" berth "${watched[@]}" daemon
+    wait_until 10 test -S "$at/berth.sock" || die "the daemon did not start: $(cat "$out/$name-daemon.log")"
+    start "$name-events.jsonl" berth --socket "$at/berth.sock" events --json
+}
+
+# judged NAME COUNT: so many units have been.
+judged() { [ "$(grep -c '"unit_judged"' "$out/$1-events.jsonl")" -ge "$2" ]; }
+
+screens() {
+    local name deadline config
+    prepare
+    watch screens
 
     # The published screen: five containers with deadlines in seconds.
     for name in test1:3 test2:1 test3:5 test4:3 test5:2; do
@@ -80,16 +102,49 @@ screens() {
     heading "berth ps"
     berth "${watched[@]}" ps
     docker wait test1 test2 test3 test4 test5 >/dev/null
-    wait_until 10 judged 20 || failed+=(screens)
+    wait_until 10 judged screens 20 || failed+=(screens)
     heading "verdicts"
-    grep '"unit_judged"' "$out/events.jsonl" || true
+    grep '"unit_judged"' "$out/screens-events.jsonl" || true
     heading "berth history test1"
     berth "${watched[@]}" history test1
     docker rm -f test1 test2 test3 test4 test5 >/dev/null
 }
 
-# judged N: so many units have been.
-judged() { [ "$(grep -c '"unit_judged"' "$out/events.jsonl")" -ge "$1" ]; }
+# policies: tasks of 0.6 to 2.4 s of an H200 that take nine tenths of its time; each daemon knows what those before it learnt.
+policies() {
+    local policy name deadline products tasks gap tasks_of rest=() history=
+    prepare
+    for policy in off fifo edf; do
+        heading "policy $policy"
+        mkdir -p "$dir/$policy"
+        [ -z "$history" ] || cp -r "$history" "$dir/$policy/history"
+        watch "$policy" "hold.policy=$policy"
+        while read -r name deadline products tasks gap; do
+            rest=()
+            [ "$deadline" = none ] || rest=(-dl "$deadline")
+            BERTH_GPU_DOCKER=$dir/bin/docker container.sh -d "${rest[@]}" --name "$name" "${container[@]}" -- \
+                berth load --size 5120 --repeats "$products" --tasks "$tasks" --task-gap "$gap" >/dev/null
+        done <<'END'
+short 1500ms 10 24 2s..4s
+middle 3s 20 14 4s..6s
+long 6s 40 7 8s..12s
+loose 20s 40 7 8s..12s
+none none 40 7 8s..12s
+END
+        docker wait short middle long loose none >/dev/null
+        wait_until 10 judged "$policy" 52 || failed+=("policy $policy")
+        for name in short middle long loose none; do
+            tasks_of=$(grep '"unit_judged"' "$out/$policy-events.jsonl" | grep "\"name\":\"$name\"" || true)
+            echo "$name: $(grep -c '"hit"' <<<"$tasks_of") met, $(grep -c '"miss"' <<<"$tasks_of") missed"
+        done
+        berth "${watched[@]}" history --json --limit 1000 >"$out/$policy-history.json"
+        docker rm -f short middle long loose none >/dev/null
+        # Only one daemon decides at a time.
+        kill "${pids[-2]}"
+        wait "${pids[-2]}" || true
+        history=$dir/$policy/history
+    done
+}
 
 bench() {
     heading "berth bench deadline, $gpu"
