@@ -139,7 +139,7 @@ mod tests {
             if let Some((_, takes)) = ready.min_by_key(|(job, _)| job.due) {
                 *takes -= 1;
             }
-            if left.iter().any(|(job, takes)| *takes == 0 && job.due < now + 1 || *takes > 0 && job.due < now + 1) {
+            if left.iter().any(|(job, _)| job.due < now + 1) {
                 return false;
             }
             left.retain(|(_, takes)| *takes > 0);

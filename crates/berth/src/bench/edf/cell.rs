@@ -117,7 +117,7 @@ fn runs(way: Way, loads: &[(u64, Load)], profile: &Profile) -> Result<Vec<Vec<Do
 impl Column {
     /// `None` without runs, or without jobs of both kinds in each.
     fn of(runs: &[Vec<Done>]) -> Option<Column> {
-        let rates: Vec<f64> = runs.iter().map(|run| miss_rate(run)).collect::<Option<_>>()?;
+        let rates: Vec<f64> = runs.iter().map(miss_rate).collect::<Option<_>>()?;
         let late: Vec<f64> = runs.iter().flatten().filter_map(lateness).collect();
         let last = |run: &Vec<Done>| run.iter().map(|done| done.ended_seconds).fold(0.0, f64::max);
         Some(Column {

@@ -27,7 +27,6 @@ const LONGEST: f64 = 6.0;
 const SPREAD: f64 = 0.25;
 /// A kernel takes at least this long alone, so that turns and their costs are of a kind on every GPU.
 const LEAST_KERNEL: f64 = 0.12;
-const NS: f64 = 1e9;
 
 /// Numbers that look random, the same for the same seed.
 #[derive(Debug)]
@@ -59,6 +58,12 @@ impl Dice {
         Dice { seed, throws: 0 }
     }
 
+    /// One of the whole numbers from `from` to `to`.
+    pub fn whole(&mut self, from: usize, to: usize) -> usize {
+        self.throws += 1;
+        from + usize::try_from(draw(self.seed, self.throws, (to - from) as u64 + 1)).unwrap_or(0)
+    }
+
     /// Uniform in [from, to).
     pub fn between(&mut self, from: f64, to: f64) -> f64 {
         const STEPS: u64 = 1 << 53;
@@ -71,16 +76,19 @@ impl Load {
     /// `share`: kernel seconds that come in a second; `each`: jobs of a tenant.
     pub fn new(share: f64, each: usize, seed: u64, profile: &Profile) -> Load {
         let mut dice = Dice::new(seed);
-        let n = kernel_side(profile);
+        let n = side(LEAST_KERNEL, 256, profile);
         let mut alone = Alone::new(profile, n);
-        let kernel_seconds = alone.of(1).kernels_ns as f64 / NS;
-        let rounds = |seconds: f64| (seconds / kernel_seconds).round().max(1.0) as u32;
+        let kernel_ns = alone.of(1).kernels_ns;
+        let rounds = |seconds: f64| {
+            let nearest = (nanos(seconds) + kernel_ns / 2) / kernel_ns;
+            u32::try_from(nearest).unwrap_or(u32::MAX).max(1)
+        };
         let mut jobs = Vec::new();
         for tenant in 0..TENANTS {
             let usual = SHORTEST * (LONGEST / SHORTEST).powf(dice.between(0.0, 1.0));
             let usual_ns = alone.of(rounds(usual)).stay_ns();
             let deadline = tightness(tenant)
-                .and_then(|class| Deadline::new(Duration::from_nanos((usual_ns as f64 * FACTORS[class]) as u64)));
+                .and_then(|class| Deadline::new(Duration::from_nanos(usual_ns).mul_f64(FACTORS[class])));
             for _ in 0..each {
                 let rounds = rounds(usual * dice.between(1.0 - SPREAD, 1.0 + SPREAD));
                 // A place in the time over which all come, for now.
@@ -89,8 +97,8 @@ impl Load {
             }
         }
         let work_ns: u64 = jobs.iter().map(|(_, job)| job.alone.kernels_ns).sum();
-        let over_ns = work_ns as f64 / share;
-        let placed = jobs.into_iter().map(|(place, job)| Job { start_ns: (place * over_ns) as u64, ..job });
+        let over_seconds = Duration::from_nanos(work_ns).as_secs_f64() / share;
+        let placed = jobs.into_iter().map(|(place, job)| Job { start_ns: nanos(place * over_seconds), ..job });
         Load { jobs: placed.collect(), n }
     }
 
@@ -114,10 +122,15 @@ pub fn program(n: u64, rounds: u32) -> Program {
     Program::of(Work::Training { n, rounds, gap_ns: 0 })
 }
 
-/// The smallest matrices whose product takes long enough.
-fn kernel_side(profile: &Profile) -> u64 {
-    let flops = LEAST_KERNEL * profile.compute.gflops * 1e9;
-    ((flops / 2.0).cbrt() / 256.0).ceil() as u64 * 256
+/// Side of the smallest matrices, in whole steps, whose product takes that long alone.
+pub fn side(seconds: f64, step: usize, profile: &Profile) -> u64 {
+    let flops = seconds * profile.compute.gflops * 1e9;
+    let takes_long_enough = |n: &u64| 2.0 * (*n as f64).powi(3) >= flops;
+    (step..).step_by(step).map(|n| n as u64).find(takes_long_enough).expect("there is always a larger matrix")
+}
+
+pub fn nanos(seconds: f64) -> u64 {
+    u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

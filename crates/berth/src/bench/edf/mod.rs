@@ -38,7 +38,7 @@ pub struct Plan {
     /// Of the loads: one run of each way with each.
     pub seeds: Vec<u64>,
     /// Cases of jobs that wait together, drawn from the first seed on.
-    pub cases: u64,
+    pub cases: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ fn ways() -> Vec<Way> {
 fn together(plan: &Plan) -> Result<Together, EdfFailed> {
     let first = plan.seeds.first().copied().unwrap_or(1);
     let mut together = Together::default();
-    for seed in (first..).take(plan.cases as usize) {
+    for seed in (first..).take(plan.cases) {
         let case = together::case(EDF, &plan.profile, seed);
         together.add(case.map_err(|source| EdfFailed::Together { seed, source })?);
     }

@@ -14,29 +14,30 @@ use berth_sim::scenario::{Failed, Order, Phase, Program, Report, Run, Scenario, 
 use berth_sim::{Profile, Sharing};
 use serde::Serialize;
 
-use super::load::Dice;
+use super::load::{Dice, side};
 use super::solver::{Waiting, fewest_late};
 use super::trial::{exactly, judged, terms, with_room};
 use crate::bench::contention::arena::{Arena, Errand};
 use crate::bench::contention::cell::Contender;
 use crate::bench::contention::costs::Costs;
 
-const FEWEST_JOBS: f64 = 4.0;
-const MOST_JOBS: f64 = 9.0;
+const FEWEST_JOBS: usize = 4;
+const MOST_JOBS: usize = 9;
 /// Kernel seconds of a job.
 const SHORTEST: f64 = 0.4;
 const LONGEST: f64 = 4.0;
 /// Kernel seconds of the one that computes before.
 const FIRST: f64 = 2.3;
 /// What it has left when the others come: less than any of them takes, so that nobody would give it up for one of them.
-const FIRST_LEFT: f64 = 0.3;
+const FIRST_LEFT: Duration = Duration::from_millis(300);
 /// How long after its launch it is due: so soon that nobody may compute beside it.
 const FIRST_SPARE: Duration = Duration::from_millis(50);
 /// When the others come to their launches: all contexts are made by then.
-const LAUNCH_NS: u64 = 10_000_000_000;
+const LAUNCH: Duration = Duration::from_secs(10);
 /// What the latest deadline leaves of the time all of them need.
 const TIGHT: f64 = 0.85;
-const NS: f64 = 1e9;
+/// Sides of matrices are multiples of this.
+const STEP: usize = 64;
 
 /// Over all cases.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -84,7 +85,7 @@ impl Together {
 /// Draws a case and runs it.
 pub fn case(contender: Contender, profile: &Profile, seed: u64) -> Result<Case, Failed> {
     let mut dice = Dice::new(seed);
-    let first = side(FIRST, profile);
+    let first = side(FIRST, STEP, profile);
     let bursts = bursts(&mut dice, profile)?;
     let report = run(contender, first, &bursts, profile, seed)?;
     let free_at = computes(&report.runs[0]).1;
@@ -103,24 +104,26 @@ pub fn case(contender: Contender, profile: &Profile, seed: u64) -> Result<Case, 
 
 /// From nearly hopeless to loose, and never room for all.
 fn bursts(dice: &mut Dice, profile: &Profile) -> Result<Vec<Burst>, Failed> {
-    let count = dice.between(FEWEST_JOBS, MOST_JOBS + 1.0) as usize;
+    let count = dice.whole(FEWEST_JOBS, MOST_JOBS);
     let sides: Vec<u64> =
-        (0..count).map(|_| side(SHORTEST * (LONGEST / SHORTEST).powf(dice.between(0.0, 1.0)), profile)).collect();
+        (0..count).map(|_| side(SHORTEST * (LONGEST / SHORTEST).powf(dice.between(0.0, 1.0)), STEP, profile)).collect();
     let kernels: Vec<u64> = sides.iter().map(|n| kernel_ns(*n, profile)).collect::<Result<_, _>>()?;
-    let all_ns = kernels.iter().sum::<u64>() as f64 * TIGHT;
+    let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+    let latest = seconds(kernels.iter().sum()) * TIGHT;
     let bursts = sides.into_iter().zip(kernels).map(|(n, kernel_ns)| {
-        let room_ns = FIRST_LEFT * NS + dice.between(0.8 * kernel_ns as f64, all_ns.max(kernel_ns as f64));
-        let deadline = Deadline::new(Duration::from_nanos(room_ns as u64)).expect("seconds");
+        let own = seconds(kernel_ns);
+        let room = Duration::from_secs_f64(dice.between(0.8 * own, latest.max(own)));
+        let deadline = Deadline::new(FIRST_LEFT + room).expect("seconds");
         Burst { n, kernel_ns, deadline }
     });
     Ok(bursts.collect())
 }
 
 fn run(contender: Contender, first: u64, bursts: &[Burst], profile: &Profile, seed: u64) -> Result<Report, Failed> {
-    let launches = |n, at_ns| Program::of(Work::Appointment { n, at_ns });
+    let launches = |n, at| Program::of(Work::Appointment { n, at_ns: nanos(at) });
     let first_ns = kernel_ns(first, profile)?;
-    let before = launches(first, LAUNCH_NS - first_ns + (FIRST_LEFT * NS) as u64);
-    let others = bursts.iter().map(|burst| launches(burst.n, LAUNCH_NS));
+    let before = launches(first, LAUNCH + FIRST_LEFT - Duration::from_nanos(first_ns));
+    let others = bursts.iter().map(|burst| launches(burst.n, LAUNCH));
     let scenario = Scenario {
         programs: [before].into_iter().chain(others).collect(),
         order: Order::Together,
@@ -152,11 +155,6 @@ fn computes(run: &Run) -> (u64, u64) {
     let first = spans.next();
     let last = spans.next_back().or(first);
     (first.map_or(0, |(_, begin, _)| *begin), last.map_or(0, |(.., end)| *end))
-}
-
-/// Of matrices whose product takes that long alone.
-fn side(seconds: f64, profile: &Profile) -> u64 {
-    (seconds * profile.compute.gflops * 1e9 / 2.0).cbrt() as u64
 }
 
 fn nanos(duration: Duration) -> u64 {
