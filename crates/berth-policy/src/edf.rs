@@ -15,6 +15,8 @@
 //! usual is taken to need what nine in ten do, then the most that any did. Of whom nothing is known is taken to be in time
 //! until its deadline has passed: its place is by that alone.
 //!
+//! A task is not done when it has computed: it must be early by what its like did after that, as far as is known.
+//!
 //! *The rest* ([`share`]): those without a deadline have their order among them as in `fifo`, and what the others leave; and if that is less
 //! than [`EdfSettings::rest`] of a GPU while they want it, they go first until they have had it; where somebody would be late for
 //! that, only when they are owed a whole quantum. So do those that are lost, once
@@ -36,7 +38,7 @@ use crate::settings::{EdfSettings, FifoSettings};
 use crate::turns::book::Book;
 use crate::turns::unit::Unit;
 use crate::turns::{Claim, Claims, Rota};
-use crate::view::{View, Work};
+use crate::view::{Past, Tenant, View, Work};
 use crate::{Policy, Verdict};
 use in_time::Job;
 use share::Shares;
@@ -75,12 +77,13 @@ impl Policy for Edf {
 }
 
 impl Claims for Deadlines {
-    fn assess(&mut self, units: &mut [Unit<'_>], _: &Book, turns: &FifoSettings, now: Mono) {
-        let jobs: Vec<Option<Job>> = units.iter().map(job).collect();
+    fn assess(&mut self, units: &mut [Unit<'_>], book: &Book, turns: &FifoSettings, now: Mono) {
+        let jobs: Vec<Option<Job>> = units.iter().map(|unit| job(unit, book, now)).collect();
         let mut lost_at = Vec::new();
         for (unit, job) in units.iter_mut().zip(&jobs) {
             let Some(job) = job else { continue };
-            unit.claim = Claim::InTime { due: job.due, left: job.left };
+            let due = works(unit).map(|(_, work)| work.due).min().unwrap_or(job.due);
+            unit.claim = Claim::InTime { by: job.due, left: job.left, due };
             unit.is_lost = now + job.left > job.due;
             if unit.is_lost {
                 unit.claim = Claim::Rest;
@@ -118,17 +121,37 @@ impl Deadlines {
         for ((unit, job), spare) in planned.into_iter().zip(in_time::spares(&each, start)) {
             match spare {
                 Some(spare) => unit.spare = Some(unit.spare.map_or(spare, |other| other.min(spare))),
-                None => (unit.claim, unit.spare) = (Claim::SqueezedOut { left: job.left, due: job.due }, None),
+                None => {
+                    let due = unit.claim.due().unwrap_or(job.due);
+                    (unit.claim, unit.spare) = (Claim::SqueezedOut { left: job.left, due }, None);
+                }
             }
         }
     }
 }
 
-/// What a unit has to do by when: of a gang the earliest of its deadlines, and the most of what is left.
-fn job(unit: &Unit<'_>) -> Option<Job> {
-    let works = || unit.members.iter().filter_map(|tenant| tenant.work.as_ref());
-    let due = works().map(|work| work.due).min()?;
-    Some(Job { due, left: works().map(left).max().unwrap_or_default() })
+/// What a unit has to compute by when: of a gang the earliest of its deadlines, and the most of what is left.
+fn job(unit: &Unit<'_>, book: &Book, now: Mono) -> Option<Job> {
+    let by = |(tenant, work): (&Tenant, &Work)| {
+        let launched = book.get(&tenant.key).and_then(|record| record.first_launch);
+        Mono(work.due.0.saturating_sub(nanos(after(tenant.past, work, launched, now))))
+    };
+    let due = works(unit).map(by).min()?;
+    Some(Job { due, left: works(unit).map(|(_, work)| left(work)).max().unwrap_or_default() })
+}
+
+fn works<'a>(unit: &Unit<'a>) -> impl Iterator<Item = (&'a Tenant, &'a Work)> {
+    unit.members.iter().filter_map(|tenant| Some((*tenant, tenant.work.as_ref()?)))
+}
+
+/// What a task does after it has computed, such as copying its output: what its like spent off the GPU, less what this one has by its first
+/// launch. At most as long as it computes: who is mostly idle need not be so at its end. A burst ends with its computing.
+fn after(past: Option<Past>, work: &Work, launched: Option<Mono>, now: Mono) -> Duration {
+    let is_burst = launched.is_some_and(|launched| launched <= work.started);
+    let Some(past) = past.filter(|past| !is_burst && past.duty > 0.0) else { return Duration::ZERO };
+    let off = past.active_seconds / past.duty - past.active_seconds;
+    let before = launched.unwrap_or(now).since(work.started).as_secs_f64();
+    Duration::try_from_secs_f64((off - before).min(past.active_seconds)).unwrap_or_default()
 }
 
 /// What is left of a unit of work as it usually is, in whole microseconds; nothing where that is not known.

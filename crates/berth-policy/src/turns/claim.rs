@@ -34,9 +34,11 @@ pub(crate) enum Claim {
     Share,
     /// It can meet its deadline, with all that are due before it.
     InTime {
-        due: Mono,
+        /// By when it must have computed to be done when it is due.
+        by: Mono,
         /// GPU time it still takes; nothing where that is not known.
         left: Duration,
+        due: Mono,
     },
     /// It could meet its deadline by itself, but not together with those that are due before it and take less.
     SqueezedOut { left: Duration, due: Mono },

@@ -53,6 +53,8 @@ pub(crate) struct Record {
     pub used: f64,
     /// The same, the older the less.
     recent: f64,
+    /// When it first came to a launch.
+    pub first_launch: Option<Mono>,
     /// When it last gave up a turn.
     pub served: Option<Mono>,
     pub promise: Option<Promise>,
@@ -129,6 +131,8 @@ impl Record {
     }
 
     pub(super) fn see(&mut self, busy_since: Option<Mono>, tenant: &Tenant, settings: &FifoSettings) {
+        let stands_since = if let Activity::AtLaunch { since, .. } = tenant.activity { Some(since) } else { None };
+        self.first_launch = self.first_launch.or(stands_since).or(busy_since);
         match (self.burst, busy_since) {
             (None, Some(since)) => self.begin(since),
             // It paused for so short a time that nobody saw it.
