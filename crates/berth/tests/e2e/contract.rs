@@ -26,7 +26,7 @@ const PROMISED: [&str; 11] = [
     "task_seconds",
 ];
 /// Beyond the promise. A key that joins or leaves is a change of the interface: it belongs into the changelog.
-const FURTHER: [&str; 9] = [
+const FURTHER: [&str; 10] = [
     "tenant",
     "image",
     "container_started_at",
@@ -36,6 +36,7 @@ const FURTHER: [&str; 9] = [
     "task_start_evidence",
     "hold",
     "held_seconds",
+    "deadline",
 ];
 
 const GIB: u64 = 1 << 30;
