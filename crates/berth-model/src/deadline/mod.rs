@@ -1,7 +1,7 @@
 //! Deadlines: how long a unit of work may take, where a tenant's comes from, and what became of it.
 //!
 //! Pure. A [`Deadline`] is a duration; a *unit* of work that began at some instant is *due* that much later. When it has ended, the
-//! *float* is what was left until then, and below zero it is a miss. [`terms`] finds the deadline that counts for a tenant,
+//! *float* is what was left until then, and below zero it is a miss. [`terms()`] finds the deadline that counts for a tenant,
 //! [`Judge`] follows its units.
 
 mod bound;

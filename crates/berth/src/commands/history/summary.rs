@@ -48,9 +48,12 @@ struct Reason {
     units: u64,
 }
 
+/// Whose units are added up: name, image, and what they are.
+type Whose<'a> = (&'a str, Option<&'a str>, Unit);
+
 /// `records`: newest first. In the order in which the newest of each came.
 pub(super) fn of(records: &[Record]) -> Vec<Summary> {
-    let mut groups: Vec<((&str, Option<&str>, Unit), Vec<&Judgement>)> = Vec::new();
+    let mut groups: Vec<(Whose<'_>, Vec<&Judgement>)> = Vec::new();
     for record in records {
         let Happening::Judged(judgement) = &record.what else { continue };
         let key = (record.name.as_str(), judgement.workload.image.as_deref(), judgement.unit);
