@@ -31,10 +31,11 @@ struct Answer {
     container: String,
 }
 
-/// The docker client of this machine.
+/// The docker client of this machine, on which a stand-in may be installed.
 pub fn client() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join("docker")).find(|path| path.is_file())
+    let is_client = |path: &PathBuf| fs::canonicalize(path).is_ok_and(|file| !file.ends_with("berth"));
+    std::env::split_paths(&path).map(|dir| dir.join("docker")).find(is_client)
 }
 
 impl Sides {
