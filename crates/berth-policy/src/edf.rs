@@ -166,3 +166,45 @@ fn left(work: &Work) -> Duration {
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_model::deadline::Spread;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn work(done_ms: u64, takes: Option<Spread>) -> Work {
+        let done = Duration::from_millis(done_ms);
+        Work { started: Mono(100 * MS), due: Mono(10_000 * MS), done, takes }
+    }
+
+    #[test]
+    fn what_is_left_is_by_the_median_and_for_one_that_takes_longer_by_those_that_did() {
+        let takes = Spread { units: 10, median_seconds: 1.0, p90_seconds: 2.0, most_seconds: 5.0 };
+        let left = |done_ms| left(&work(done_ms, Some(takes))).as_millis();
+        assert_eq!([0, 400, 1_000, 2_500, 5_000, 9_000].map(left), [1_000, 600, 1_000, 2_500, 0, 0]);
+        assert_eq!(super::left(&work(400, None)), Duration::ZERO, "nothing is known of it");
+    }
+
+    /// Its like computed for two of three seconds.
+    #[test]
+    fn a_task_must_have_computed_before_it_is_due_by_what_it_does_afterwards() {
+        let past = Past { active_seconds: 2.0, peak_memory: None, duty: 2.0 / 3.0, burst_seconds: None };
+        let after = |past, launched_ms: Option<u64>, now_ms: u64| {
+            let launched = launched_ms.map(|ms| Mono(ms * MS));
+            super::after(past, &work(0, None), launched, Mono(now_ms * MS)).as_millis()
+        };
+        assert_eq!(after(Some(past), None, 100), 1_000, "nothing of it has passed yet");
+        assert_eq!(after(Some(past), Some(700), 5_000), 400, "0.6 s went by before its first launch");
+        assert_eq!(after(Some(past), Some(2_000), 5_000), 0);
+        assert_eq!(
+            after(Some(past), Some(100), 5_000),
+            0,
+            "a burst begins with its launch and ends with its computing"
+        );
+        assert_eq!(after(Some(Past { duty: 0.1, ..past }), None, 100), 2_000, "idle for long, but hardly at its end");
+        assert_eq!(after(None, None, 100), 0);
+    }
+}

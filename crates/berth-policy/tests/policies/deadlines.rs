@@ -1,6 +1,6 @@
 //! `edf`: what holds for any tenants with deadlines, and whole traces of the situations it is for.
 
-use berth_model::{Mono, Span};
+use berth_model::{Mono, Percent, Span};
 use berth_policy::edf::Edf;
 use berth_policy::fifo::Fifo;
 use berth_policy::{EdfSettings, FifoSettings, Policy, Verdict, View};
@@ -159,7 +159,7 @@ proptest! {
         let mut jobs: Vec<Job> = crowd.iter().enumerate().map(|(n, (kernels, due))| task(&format!("due-{n}"), 0, kernels).due(*due)).collect();
         jobs.extend(rest.iter().enumerate().map(|(n, kernels)| task(&format!("rest-{n}"), 50, kernels)));
         let mut host = Host::new(1, 24_000, jobs);
-        let rest_share = berth_model::Percent::checked(share).unwrap();
+        let rest_share = Percent::checked(share).expect("a share");
         let turns = FifoSettings { last_resort: patient().last_resort, ..hasty() };
         host.run(&mut Edf::new(turns, EdfSettings { rest: rest_share, ..EdfSettings::default() }), 6_000_000);
         let turn = 500 + 900;
@@ -224,6 +224,21 @@ fn a_server_is_in_time_beside_a_training() {
     let host = played_on_one(vec![training, server.due_each(120, 40)], 120_000);
     assert_eq!(host.being("server").units.floats.len(), 20);
     assert_eq!(late(&host), 0, "{:?}\n{}", host.being("server").units.floats, host.trace);
+}
+
+/// As much as it is promised, no more and no less, while others want all of the GPU.
+#[test]
+fn those_without_a_deadline_get_their_share_while_others_have_deadlines_without_end() {
+    for share in [10_u32, 30] {
+        let mut jobs: Vec<Job> = (0..3).map(|n| task(&format!("due-{n}"), 0, &[100; 400]).due(400_000)).collect();
+        jobs.push(task("none", 0, &[100; 400]));
+        let mut host = Host::new(1, 24_000, jobs);
+        let rest = Percent::checked(share).expect("a share");
+        host.run(&mut Edf::new(FifoSettings::default(), EdfSettings { rest, ..EdfSettings::default() }), 100_200);
+        let had = host.being("none").computed / MS;
+        let promised = u64::from(share) * 1_000;
+        assert!(had.abs_diff(promised) <= 300, "{had} ms of {promised}\n{}", host.trace);
+    }
 }
 
 /// Its requests are of several kernels with a moment between them, in which a step of the training would take longer than there is time.

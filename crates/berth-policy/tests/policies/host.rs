@@ -181,6 +181,8 @@ pub struct Being {
     /// How long it was kept from going on each time, in nanoseconds; without waits for memory.
     pub waits: Vec<u64>,
     pub units: Units,
+    /// GPU time it has had, in nanoseconds.
+    pub computed: u64,
 }
 
 #[derive(Debug)]
@@ -587,7 +589,9 @@ impl Host {
             if let Where::Doing { left } = &mut being.place {
                 *left -= whole_f(passed) * speed;
             }
-            being.units.pass(if being.is_computing() { whole_f(passed) * share } else { 0.0 });
+            let computed = if being.is_computing() { whole_f(passed) * share } else { 0.0 };
+            being.computed += whole(computed);
+            being.units.pass(computed);
             being.queued = (being.queued - whole_f(passed) * share).max(0.0);
         }
         let used: BTreeMap<u32, u64> = self.gpus.keys().map(|gpu| (*gpu, self.used(*gpu))).collect();
@@ -650,6 +654,7 @@ impl Being {
             held_since: None,
             waits: Vec::new(),
             units: Units::default(),
+            computed: 0,
         }
     }
 
