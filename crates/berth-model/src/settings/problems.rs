@@ -91,15 +91,12 @@ impl Settings {
         let what = "what may be done to tenants (`hold.policy = \"off\"` holds nobody)";
         let nothing = self.hold.means.is_empty().then_some(InvalidSettings::Empty { key: "hold.means", what });
         let ordered = out_of_order(&each[..2]).chain(out_of_order(&each[2..4])).chain(out_of_order(&each[5..]));
-        let none = (fifo.contexts_at_once == 0).then(|| {
-            let (value, least) = ("0".to_owned(), "1".to_owned());
-            InvalidSettings::TooSmall { key: "fifo.contexts_at_once", value, least }
+        let counts = [("fifo.contexts_at_once", fifo.contexts_at_once), ("edf.rest", self.edf.rest.get().into())];
+        let none = counts.into_iter().filter(|(_, value)| *value == 0).map(|(key, value)| {
+            let (value, least) = (value.to_string(), "1".to_owned());
+            InvalidSettings::TooSmall { key, value, least }
         });
-        let rest = (self.edf.rest.get() == 0).then(|| {
-            let (value, least) = ("0".to_owned(), "1".to_owned());
-            InvalidSettings::TooSmall { key: "edf.rest", value, least }
-        });
-        nothing.into_iter().chain(too_short(&each)).chain(none).chain(rest).chain(ordered).collect()
+        nothing.into_iter().chain(too_short(&each)).chain(none).chain(ordered).collect()
     }
 
     fn wrong_deadlines(&self) -> Vec<InvalidSettings> {
@@ -165,6 +162,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::quantity::Percent;
 
     #[test]
     fn each_wrong_value_is_told_apart() {
@@ -193,6 +191,7 @@ mod tests {
         settings.hold.means.clear();
         settings.fifo.quantum = Span::from_millis(0);
         settings.fifo.contexts_at_once = 0;
+        settings.edf.rest = Percent::default();
         settings.fifo.last_resort = Span::from_millis(1_000);
         settings.paper.turn = Span::from_millis(700_000);
         let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
@@ -202,6 +201,7 @@ mod tests {
                 "hold.means is empty: give what may be done to tenants (`hold.policy = \"off\"` holds nobody)",
                 "fifo.quantum is 0s: must be at least 1ms",
                 "fifo.contexts_at_once is 0: must be at least 1",
+                "edf.rest is 0: must be at least 1",
                 "fifo.slice is 100ms: must not be above fifo.quantum (0s)",
                 "fifo.longest_wait is 1m: must not be above fifo.last_resort (1s)",
                 "paper.turn is 700s: must not be above paper.longest_wait (10m)",
