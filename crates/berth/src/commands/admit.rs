@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use berth_model::control::{Admission, Candidate, DueWork, Fits, GpuAdmission};
 use berth_model::deadline::Unit;
-use berth_model::fields::elapsed;
 use berth_model::settings::PolicyName;
 use berth_model::{Deadline, GpuIndex};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,7 +13,7 @@ use crate::asking::ask;
 use crate::cli::Global;
 use crate::columns::printable;
 use crate::out::Stdout;
-use crate::words::hold::seconds;
+use crate::words::deadline::brief;
 use crate::{logging, settings, words};
 
 const EXAMPLES: &str = "\
@@ -90,7 +89,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     if args.json {
         Stdout::json(&admission)?;
     } else {
-        Stdout::text(&text(&admission))?;
+        Stdout::text(&text(&admission, args.takes))?;
     }
     Ok(match admission.fits {
         Fits::Yes => ExitCode::SUCCESS,
@@ -99,9 +98,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     })
 }
 
-fn text(told: &Admission) -> String {
+/// `said`: how long it takes, if the history was not asked.
+fn text(told: &Admission, said: Option<Deadline>) -> String {
     let mut lines = vec![format!("{}: {}", told.fits.as_str(), verdict(told)), String::new()];
-    lines.extend(facts(told).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
+    lines.extend(facts(told, said).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
     for gpu in &told.gpus {
         lines.extend([String::new(), format!("GPU {}: {}", gpu.gpu, gpu.fits.as_str())]);
         lines.extend(gpu_facts(gpu).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
@@ -125,17 +125,20 @@ fn verdict(told: &Admission) -> String {
     }
 }
 
-fn facts(told: &Admission) -> Vec<(&'static str, String)> {
+fn facts(told: &Admission, said: Option<Deadline>) -> Vec<(&'static str, String)> {
     let asked = told.asked.map(|asked| ("deadline", format!("{} counts: {asked} is not allowed", told.deadline)));
-    let takes =
-        told.takes.as_ref().map_or_else(|| "not known".to_owned(), |takes| words::deadline::spread(takes, told.unit));
-    let run = told.run.map(|run| {
-        let (usual, most) = (seconds(run.median_seconds), seconds(run.p90_seconds));
+    let takes = match (said, &told.takes) {
+        (Some(said), _) => format!("{said}, as --takes says"),
+        (None, Some(takes)) => words::deadline::spread(takes, told.unit),
+        (None, None) => "not known".to_owned(),
+    };
+    let run = told.run.filter(|_| said.is_none()).map(|run| {
+        let (usual, most) = (brief(run.median_seconds), brief(run.p90_seconds));
         ("runs", format!("{usual} by itself, nine in ten up to {most}"))
     });
     let spare = told.spare_seconds.map(|spare| match spare {
-        spare if spare < 0.0 => ("spare", format!("none: alone it would be {} late", elapsed(-spare))),
-        spare => ("spare", format!("{} of its deadline, if nobody is beside it", elapsed(spare))),
+        spare if spare < 0.0 => ("spare", format!("none: alone it would be {} late", brief(-spare))),
+        spare => ("spare", format!("{} of its deadline, if nobody is beside it", brief(spare))),
     });
     let policy = match told.policy {
         Some(PolicyName::Edf) => None,
@@ -155,11 +158,8 @@ fn gpu_facts(gpu: &GpuAdmission) -> Vec<(&'static str, String)> {
     let list = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
     let before: Vec<String> = gpu.before.iter().map(due).collect();
     let facts = [
-        ("room", Some(format!("{} until it is due{rest}", seconds(gpu.room_seconds)))),
-        (
-            "due",
-            Some(format!("{} until then with it, up to {}", seconds(gpu.usual_seconds), seconds(gpu.most_seconds))),
-        ),
+        ("room", Some(format!("{} until it is due{rest}", brief(gpu.room_seconds)))),
+        ("due", Some(format!("{} until then with it, up to {}", brief(gpu.usual_seconds), brief(gpu.most_seconds)))),
         ("before it", list(&before)),
         ("endangered", list(&gpu.endangered)),
         ("not known", list(&gpu.unknown)),
@@ -167,16 +167,16 @@ fn gpu_facts(gpu: &GpuAdmission) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
 }
 
-/// `trainer (in 4.2s, up to 2.0 s left)`.
+/// `trainer (in 4.2s, up to 2.0s left)`.
 fn due(work: &DueWork) -> String {
     let when = match work.due_in_seconds {
-        due if due < 0.0 => format!("{} ago", elapsed(-due)),
-        due if work.unit == Unit::Burst => format!("a burst in {}", elapsed(due)),
-        due => format!("in {}", elapsed(due)),
+        due if due < 0.0 => format!("{} ago", brief(-due)),
+        due if work.unit == Unit::Burst => format!("a burst in {}", brief(due)),
+        due => format!("in {}", brief(due)),
     };
     let left = work
         .left_seconds
-        .map_or_else(|| "not known how much is left".to_owned(), |left| format!("up to {} left", seconds(left)));
+        .map_or_else(|| "not known how much is left".to_owned(), |left| format!("up to {} left", brief(left)));
     format!("{} ({when}, {left})", work.name)
 }
 
@@ -220,12 +220,14 @@ mod tests {
 
     #[test]
     fn the_answer_comes_with_its_numbers() {
-        insta::assert_snapshot!(text(&told(Fits::Unknown)));
+        insta::assert_snapshot!(text(&told(Fits::Unknown), None));
+        let said = text(&told(Fits::Unknown), Some("3s".parse().unwrap()));
+        assert!(said.contains("  takes       3s, as --takes says\n") && !said.contains("  runs "), "{said}");
     }
 
     #[test]
     fn the_first_line_says_why() {
-        let first = |told: &Admission| text(told).lines().next().unwrap_or_default().to_owned();
+        let first = |told: &Admission| text(told, None).lines().next().unwrap_or_default().to_owned();
         assert_eq!(first(&told(Fits::Yes)), "yes: a deadline of 9s would be met on GPU 0");
         assert_eq!(first(&told(Fits::No)), "no: a deadline of 9s would not be met, or another's would not");
         let unknown = Admission { takes: None, ..told(Fits::Unknown) };

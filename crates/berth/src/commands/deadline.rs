@@ -7,7 +7,6 @@ use berth_api::{DeadlineRequest, paths};
 use berth_model::Deadline;
 use berth_model::control::DeadlineStanding;
 use berth_model::deadline::Origin;
-use berth_model::fields::signed;
 use clap::Subcommand;
 use jiff::tz::TimeZone;
 
@@ -167,7 +166,9 @@ fn show(args: &ShowArgs, told: &[DeadlineStanding]) -> Result<ExitCode> {
 /// One tenant, with all that is known of its deadline.
 fn page(standing: &DeadlineStanding) -> String {
     let facts = standing.counts.as_ref().map(words::deadline::facts).unwrap_or_default();
-    let facts = facts.into_iter().map(|(what, value)| format!("  {what:<10}  {value}"));
+    // The sentence has told the deadline.
+    let facts = facts.into_iter().filter(|(what, _)| *what != "deadline");
+    let facts = facts.map(|(what, value)| format!("  {what:<10}  {value}"));
     let lines = [sentence(standing)].into_iter().chain(facts);
     lines.map(|line| printable(&line) + "\n").collect()
 }
@@ -200,7 +201,7 @@ fn row(standing: &DeadlineStanding, zone: &TimeZone) -> Vec<String> {
     let count = |which: fn(&berth_model::deadline::Tally) -> u64| {
         counts.map_or_else(unknown, |counts| which(&counts.tally).to_string())
     };
-    let float = |seconds: Option<f64>| seconds.map_or_else(unknown, signed);
+    let float = |seconds: Option<f64>| seconds.map_or_else(unknown, words::deadline::brief_float);
     let due = match work {
         Some(work) => table::time(work.due_at, zone),
         None if !standing.is_here => "not on a GPU".to_owned(),
@@ -245,5 +246,45 @@ fn from(standing: &DeadlineStanding) -> String {
 impl Whom {
     fn request(&self) -> DeadlineRequest {
         DeadlineRequest { tenant: self.tenant.clone(), ..DeadlineRequest::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::deadline::Given;
+
+    use super::*;
+    use crate::testing::{at, deadlines};
+
+    /// Those with a deadline, as if somebody had asked; and one who had one, and is not here.
+    fn told() -> Vec<DeadlineStanding> {
+        let here = deadlines().tasks.into_iter().filter(|row| row.deadline.is_some()).map(|row| DeadlineStanding {
+            tenant: row.tenant,
+            name: row.container_name,
+            owner: row.owner,
+            is_here: true,
+            given: None,
+            is_durable: true,
+            counts: row.deadline,
+        });
+        let mut told: Vec<DeadlineStanding> = here.collect();
+        let cleared = Given { deadline: None, by_uid: 0, at: at(0) };
+        let (is_here, given) = (false, Some(cleared));
+        told.push(DeadlineStanding { name: "cleared".into(), is_here, given, counts: None, ..told[0].clone() });
+        told
+    }
+
+    #[test]
+    fn everybody_s_deadlines() {
+        insta::assert_snapshot!(list(&told(), &TimeZone::UTC));
+    }
+
+    #[test]
+    fn what_was_said_is_told_with_what_it_depends_on() {
+        let cleared = told().pop().unwrap();
+        assert_eq!(sentence(&cleared), "cleared: no deadline, by the word of root; it is not on a GPU now");
+        let passing = sentence(&DeadlineStanding { is_durable: false, is_here: true, ..cleared.clone() });
+        assert!(passing.ends_with("; until the daemon ends, which writes nothing down (history.enabled)"), "{passing}");
+        assert_eq!(sentence(&DeadlineStanding { given: None, is_here: true, ..cleared }), "cleared: no deadline");
     }
 }
