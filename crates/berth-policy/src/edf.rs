@@ -19,9 +19,9 @@
 //!
 //! *The rest* ([`share`]): those without a deadline have their order among them as in `fifo`, and what the others leave; and if that is less
 //! than [`EdfSettings::rest`] of a GPU while they want it, they go first until they have had it; where somebody would be late for
-//! that, only when they are owed a whole quantum. So do those that are lost, once
-//! they have stood for [`FifoSettings::longest_wait`]. Of *n* that wait like that nobody stands for longer than
-//! `longest_wait + (n + 1) × (quantum + longest kernel) × (1 + 2 / rest)`.
+//! that, only when they are owed a whole quantum. So do those that are lost, once they have stood for
+//! [`FifoSettings::longest_wait`]. Beside *n* others like it nobody stands for longer than `longest_wait + (n + 1) × (quantum + longest
+//! kernel) × (1 + 2 / rest)`.
 //!
 //! *Beside* one with a deadline nobody computes unless there is time for it. All else is as in `fifo`, and without any
 //! deadline so is every decision.

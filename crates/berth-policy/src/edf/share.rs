@@ -14,6 +14,11 @@ use crate::settings::{EdfSettings, FifoSettings};
 use crate::turns::unit::Unit;
 use crate::turns::{Claim, fraction};
 
+/// Less than this is nothing, in seconds: what is added up from many views is not exact.
+const EVEN: f64 = 1e-6;
+/// What is owed is not looked at more often than this.
+const SOON: Duration = Duration::from_millis(1);
+
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     gpus: BTreeMap<GpuIndex, Share>,
@@ -97,11 +102,6 @@ impl Share {
         Some(left.max(SOON))
     }
 }
-
-/// Less than this is nothing, in seconds: what is added up from many views is not exact.
-const EVEN: f64 = 1e-6;
-/// What is owed is not looked at more often than this.
-const SOON: Duration = Duration::from_millis(1);
 
 /// It has no deadline; or it has lost it, and has stood for long since.
 fn is_entitled(unit: &Unit<'_>, turns: &FifoSettings, now: Mono) -> bool {
