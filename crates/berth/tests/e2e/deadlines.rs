@@ -234,6 +234,24 @@ fn where_nothing_is_written_down_it_is_said_how_long_it_counts() {
     assert!(!daemon.settings.history.dir.exists());
 }
 
+#[test]
+fn where_nobody_can_be_held_deadlines_are_set_and_judged_all_the_same() {
+    let host = Host::start();
+    std::fs::write(host.file("in-the-way"), "").unwrap();
+    let daemon = host.daemon_with("berth", |settings| settings.hold.journal = host.file("in-the-way/holds"));
+    let mut tenant = host.holder("unheld", &[]);
+    daemon.sees(&tenant.key());
+    let name = tenant.cgroup.path().to_owned();
+    assert!(daemon.berth(&["hold", &name]).stderr.contains("holds nobody"));
+    daemon.berth(&["deadline", "set", &name, "1h"]).ok();
+    daemon.row_where(&tenant.key(), |row| row.deadline.is_some());
+    tenant.kill();
+    let hits = || shown(&daemon, &name)["counts"]["tally"]["hits"].as_u64();
+    until("the verdict", || hits().filter(|hits| *hits == 1));
+    let told = daemon.berth(&["admit", "--deadline", "9s", "--takes", "1s"]).ok();
+    assert!(told.contains("nobody is held here"), "{told}");
+}
+
 fn with_engine(host: &Host, engine: &Engine) -> Daemon {
     host.daemon_with("berth", |settings: &mut Settings| {
         (settings.docker.mode, settings.docker.socket) = (Mode::Required, engine.socket());
