@@ -102,7 +102,7 @@ impl Engine {
         };
         let sources = Sources::start(settings, &event_tx)?;
         let mut history = None;
-        let mut deadlines = Deadlines::new(settings.deadline.clone(), settings.monitor.ended_tasks);
+        let mut deadlines = Deadlines::new(settings.deadline.clone());
         let manager = match what {
             Publish::WithTable(guarded) => {
                 let (annals, opened) =
@@ -274,6 +274,7 @@ impl Loop {
             manager.show(snapshot, now);
         }
         changes.extend(self.deadlines.show(snapshot, now));
+        self.deadlines.tasks().into_iter().for_each(|judgement| self.monitor.judged(judgement));
         changes.extend(self.answer(snapshot, now));
         self.turn_at = self.turn_at.into_iter().chain(self.deadlines.again_at(now.mono)).min();
         let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);

@@ -14,6 +14,7 @@ mod standing;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use berth_model::deadline::{
     Judge, Judged, Left, Origin, Pulse, Read, Sitting, Spread, Tally, Terms, Unit, UnitRule, Verdict, Who, terms,
@@ -58,6 +59,8 @@ pub(crate) struct Deadlines {
     spreads: Spreads,
     totals: Totals,
     records: Records,
+    /// Tasks that were judged as a whole since they were last asked for.
+    tasks: Vec<Judgement>,
     /// Since when the units are under way of which it was told that they will be late.
     warned: BTreeMap<TenantKey, Mono>,
     /// Whose units of the daemon before may go on.
@@ -85,7 +88,7 @@ struct Start {
 }
 
 impl Deadlines {
-    pub fn new(rules: settings::Deadlines, idle_tasks: usize) -> Self {
+    pub fn new(rules: settings::Deadlines) -> Self {
         Self {
             judge: Judge::new(rules.clone()),
             rules,
@@ -95,7 +98,8 @@ impl Deadlines {
             people: BTreeMap::new(),
             spreads: Spreads::default(),
             totals: Totals::default(),
-            records: Records::new(idle_tasks),
+            records: Records::default(),
+            tasks: Vec::new(),
             warned: BTreeMap::new(),
             left: BTreeMap::new(),
             lost: Vec::new(),
@@ -203,13 +207,18 @@ impl Deadlines {
         for row in &mut snapshot.tasks {
             row.deadline = self.row(row, now);
         }
-        for ended in &mut snapshot.ended {
-            if let Some(judgement) = self.records.of_task(ended.task_id) {
-                std::sync::Arc::make_mut(ended).judgement = Some(judgement.clone());
+        for judgement in &self.tasks {
+            if let Some(ended) = snapshot.ended.iter_mut().find(|ended| ended.task_id == judgement.task_id) {
+                Arc::make_mut(ended).judgement = Some(judgement.clone());
             }
         }
         snapshot.deadlines = self.totals.view();
         std::mem::take(&mut self.changes)
+    }
+
+    /// Tasks that were judged as a whole, for whoever shows those that have ended.
+    pub fn tasks(&mut self) -> Vec<Judgement> {
+        std::mem::take(&mut self.tasks)
     }
 
     fn sit(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) {
@@ -325,6 +334,9 @@ impl Deadlines {
 
     fn note(&mut self, judged: &Judged, name: String, workload: Workload, now: &Anchor) {
         let judgement = Judgement::of(judged, workload, now);
+        if judged.unit == Unit::Task && judged.ended.is_some() {
+            self.tasks.push(judgement.clone());
+        }
         self.totals.note(&judged.tenant, &judgement);
         self.spreads.judged(&judgement);
         self.changes.push(Change::UnitJudged {

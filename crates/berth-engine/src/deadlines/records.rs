@@ -1,24 +1,21 @@
 //! Judged units on their way to the history: each on its own, unless they come faster than is worth a line.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_model::deadline::{Unit, Verdict};
+use berth_model::deadline::Verdict;
 use berth_model::history::{Happening, Judgement, Record};
-use berth_model::{Anchor, Mono, TaskId, TenantKey};
+use berth_model::{Anchor, Mono, TenantKey};
 use berth_store::history::Writer;
 
 /// Bursts of one tenant are written down at most this often; the others are counted with the next.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Records {
     /// `None`: nothing is written down.
     writer: Option<Writer>,
     tenants: BTreeMap<TenantKey, Recent>,
-    /// Of tasks that were judged as a whole, newest last; as many as ended tasks are shown.
-    tasks: VecDeque<Judgement>,
-    most_tasks: usize,
 }
 
 #[derive(Debug, Default)]
@@ -28,21 +25,11 @@ struct Recent {
 }
 
 impl Records {
-    pub fn new(most_tasks: usize) -> Self {
-        Self { writer: None, tenants: BTreeMap::new(), tasks: VecDeque::new(), most_tasks }
-    }
-
     pub fn open(&mut self, writer: Option<Writer>) {
         self.writer = writer;
     }
 
     pub fn add(&mut self, tenant: &TenantKey, name: String, judgement: Judgement, ended: Option<Mono>, now: &Anchor) {
-        if judgement.unit == Unit::Task && ended.is_some() {
-            self.tasks.push_back(judgement.clone());
-            if self.tasks.len() > self.most_tasks {
-                self.tasks.pop_front();
-            }
-        }
         let at = ended.map_or(now.wall, |ended| now.wall_at(ended));
         let recent = self.tenants.entry(tenant.clone()).or_default();
         recent.take(Record { at, tenant: tenant.clone(), name, what: Happening::Judged(judgement) });
@@ -70,10 +57,6 @@ impl Records {
     pub fn again_at(&self) -> Option<Mono> {
         let waiting = self.tenants.values().filter(|recent| recent.waiting.is_some());
         waiting.filter_map(|recent| Some(recent.written? + BETWEEN)).min()
-    }
-
-    pub fn of_task(&self, task: TaskId) -> Option<&Judgement> {
-        self.tasks.iter().rev().find(|judgement| judgement.task_id == task)
     }
 }
 

@@ -54,7 +54,7 @@ fn ruled(labels: &[(&str, &str)], rules: settings::Deadlines) -> Host {
     let shown = monitor.snapshot(&Anchor { mono: Mono(0), wall: Timestamp::UNIX_EPOCH });
     Host {
         monitor,
-        deadlines: Deadlines::new(rules, 16),
+        deadlines: Deadlines::new(rules),
         pulse: Pulse::Loads,
         labels: labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         now: 1_000,
@@ -87,6 +87,7 @@ impl Host {
         };
         self.deadlines.attend(&scene, &changes);
         self.changes.extend(self.deadlines.show(&mut snapshot, &now));
+        self.deadlines.tasks().into_iter().for_each(|judgement| self.monitor.judged(judgement));
         self.shown = snapshot;
     }
 
@@ -282,7 +283,7 @@ fn an_idle_server_is_at_no_work_and_is_judged_by_its_next_burst() {
 
 /// A daemon on the history in `settings`, which begins with what is left there.
 fn daemon(host: &mut Host, settings: &Settings, boot: &str) -> Option<History> {
-    let mut deadlines = Deadlines::new(settings::Deadlines::default(), 16);
+    let mut deadlines = Deadlines::new(settings::Deadlines::default());
     let (annals, history) = open_annals(settings, |record| deadlines.recall(record), &host.anchor());
     let left = history.as_ref().map(|history| history.left_units.clone()).unwrap_or_default();
     deadlines.resume(annals.writer(), left, Some(boot));

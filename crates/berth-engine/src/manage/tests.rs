@@ -153,7 +153,7 @@ impl Host {
             labels: BTreeMap::new(),
             changes: Vec::new(),
             guarded,
-            deadlines: Deadlines::new(settings::Deadlines::default(), 16),
+            deadlines: Deadlines::new(settings::Deadlines::default()),
             _dir: dir,
         };
         let (uuid, name) = (GpuUuid("GPU-0".into()), "a GPU".to_owned());

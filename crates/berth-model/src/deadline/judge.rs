@@ -111,6 +111,8 @@ struct Account {
     processes: BTreeSet<ProcKey>,
     pulse: Pulse,
     at: Mono,
+    /// When its task began, or its last unit in it ended: no other begins before.
+    last_end: Mono,
     /// It has been idle and computed again in this task.
     serves: bool,
     open: Option<Open>,
@@ -155,9 +157,9 @@ impl Judge {
     pub fn sit(&mut self, sitting: Sitting<'_>, now: Mono) -> Option<Judged> {
         let Sitting { tenant, task, task_started, evidence, processes, terms, pulse } = sitting;
         let resumed = self.resumed(tenant, &processes, now);
-        let account = self.accounts.entry(tenant.clone()).or_insert_with(|| Account::new(task, now));
+        let account = self.accounts.entry(tenant.clone()).or_insert_with(|| Account::new(task, task_started, now));
         if account.task != task {
-            *account = Account::new(task, now);
+            *account = Account::new(task, task_started, now);
         }
         account.charge(now);
         account.processes = processes;
@@ -240,9 +242,9 @@ impl Judge {
 // === impl Account ===
 
 impl Account {
-    fn new(task: TaskId, at: Mono) -> Self {
+    fn new(task: TaskId, started: Mono, at: Mono) -> Self {
         let (terms, processes, pulse) = (None, BTreeSet::new(), Pulse::Unknown);
-        Self { task, terms, processes, pulse, at, serves: false, open: None }
+        Self { task, terms, processes, pulse, at, last_end: started, serves: false, open: None }
     }
 
     fn is_by_burst(&self) -> bool {
@@ -294,7 +296,8 @@ impl Account {
         {
             self.serves = true;
             let first = open.clone().into_burst()?;
-            self.open = Some(Open::burst(since));
+            self.last_end = ended;
+            self.open = Some(Open::burst(since.max(ended)));
             return Some((first, ended));
         }
         open.stir(since);
@@ -307,8 +310,9 @@ impl Account {
         let seen = pulse.busy_since().unwrap_or(now);
         let over = self.open.as_ref().and_then(|open| open.quiet_since).filter(|quiet| seen.since(*quiet) >= gap);
         let closed = over.and_then(|ended| Some((self.open.take()?, ended)));
+        self.last_end = closed.as_ref().map_or(self.last_end, |(_, ended)| *ended);
         match (pulse.busy_since(), &mut self.open) {
-            (Some(since), None) => self.open = Some(Open::burst(since)),
+            (Some(since), None) => self.open = Some(Open::burst(since.max(self.last_end))),
             (Some(since), Some(open)) => open.stir(since),
             (None, Some(open)) => open.rest(pulse),
             (None, None) => {}
@@ -346,13 +350,14 @@ impl Open {
 
     /// It wants to compute since then.
     fn stir(&mut self, since: Mono) {
-        self.first_busy.get_or_insert(since);
+        self.first_busy.get_or_insert(since.max(self.started));
         self.quiet_since = None;
     }
 
     fn rest(&mut self, pulse: &Pulse) {
-        if let (Pulse::Quiet { since }, Some(_)) = (pulse, self.first_busy) {
-            self.quiet_since.get_or_insert(*since);
+        // What it did before this unit is not of it: a process that comes back with a new context has been quiet since its last.
+        if let (Pulse::Quiet { since }, Some(first)) = (pulse, self.first_busy) {
+            self.quiet_since.get_or_insert(first.max(*since));
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Ended;
+use crate::history::Judgement;
 use crate::snapshot::EndedTask;
 use crate::time::{Anchor, Mono};
 
@@ -20,6 +21,13 @@ impl EndedViews {
     /// One more task has ended.
     pub fn outdated(&mut self) {
         self.is_outdated = true;
+    }
+
+    /// What became of one of them.
+    pub fn judged(&mut self, judgement: &Judgement) {
+        if let Some(view) = self.views.iter_mut().find(|view| view.task_id == judgement.task_id) {
+            Arc::make_mut(view).judgement = Some(judgement.clone());
+        }
     }
 
     pub fn of(&mut self, ended: &VecDeque<Ended>, now: &Anchor) -> Vec<Arc<EndedTask>> {
@@ -57,6 +65,6 @@ fn view(ended: &Ended, now: &Anchor) -> EndedTask {
         ended_at: now.wall_at(ended.at),
         seconds: ended.at.since(ended.task.started).as_secs_f64(),
         end: ended.end,
-        judgement: None,
+        judgement: ended.judgement.clone(),
     }
 }

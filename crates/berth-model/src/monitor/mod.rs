@@ -21,6 +21,7 @@ use crate::event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, Moment, Sample,
     Source, SourceStatus,
 };
+use crate::history::Judgement;
 use crate::hold;
 use crate::id::{ContainerId, GpuIndex, ProcKey, TaskId, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -87,6 +88,7 @@ struct Ended {
     image: Option<String>,
     at: Mono,
     end: TaskEnd,
+    judgement: Option<Judgement>,
 }
 
 /// What is known about a container's name.
@@ -414,9 +416,17 @@ impl Monitor {
         let at = at.max(task.started);
         let nanos = at.0 - task.started.0;
         let change = Change::TaskEnded { task: task.id, tenant: tenant.clone(), name: name.clone(), at, nanos };
-        self.ended.push_front(Ended { task, tenant, name, owner, image, at, end: TaskEnd::Left });
+        self.ended.push_front(Ended { task, tenant, name, owner, image, at, end: TaskEnd::Left, judgement: None });
         self.ended.truncate(self.settings.ended_tasks);
         self.ended_views.outdated();
         change
+    }
+
+    /// What became of a task that has ended and had a deadline.
+    pub fn judged(&mut self, judgement: Judgement) {
+        if let Some(ended) = self.ended.iter_mut().find(|ended| ended.task.id == judgement.task_id) {
+            self.ended_views.judged(&judgement);
+            ended.judgement = Some(judgement);
+        }
     }
 }

@@ -32,7 +32,7 @@ fn host() -> Host {
     let mut monitor = Monitor::new(settings::Monitor::default());
     monitor.apply(Event::Source { source: Source::Docker, status: SourceStatus::Up });
     Host {
-        deadlines: Deadlines::new(settings::Deadlines::default(), 4),
+        deadlines: Deadlines::new(settings::Deadlines::default()),
         snapshot: monitor.snapshot(&now),
         described: RefCell::default(),
         now,
