@@ -108,7 +108,7 @@ impl Deadlines {
         let mut start = now;
         let mut planned: Vec<(&mut Unit<'_>, Job)> = Vec::new();
         for (unit, job) in units.iter_mut().zip(jobs).filter(|(unit, _)| unit.contends() && unit.gpus.contains(&gpu)) {
-            let job = job.filter(|_| matches!(unit.claim, Claim::InTime { .. }));
+            let job = job.filter(|job| matches!(unit.claim, Claim::InTime { .. }) && takes_time(unit, job));
             let running = unit.busy_since.and_then(|_| unit.length.left()).unwrap_or_default();
             let running = job.map_or(running, |job| running.min(job.left));
             start = start + running;
@@ -128,6 +128,11 @@ impl Deadlines {
             }
         }
     }
+}
+
+/// Whose burst has just ended, and may be judged only when nothing follows it, takes none of the GPU: no turn has to be handed to it.
+fn takes_time(unit: &Unit<'_>, job: &Job) -> bool {
+    unit.wants() || !job.left.is_zero()
 }
 
 /// What a unit has to compute by when: of a gang the earliest of its deadlines, and the most of what is left.
@@ -169,15 +174,69 @@ fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use berth_model::TenantKey;
     use berth_model::deadline::Spread;
+    use berth_model::hold::Means;
 
     use super::*;
+    use crate::view::{Activity, Gpu, Stand};
+    use crate::{Action, Reason};
 
     const MS: u64 = 1_000_000;
 
     fn work(done_ms: u64, takes: Option<Spread>) -> Work {
         let done = Duration::from_millis(done_ms);
         Work { started: Mono(100 * MS), due: Mono(10_000 * MS), done, takes }
+    }
+
+    /// With a gate, on the one GPU; its burst takes as long as is said, and nothing but that is known of it.
+    fn tenant(name: &str, activity: Activity, stand: Stand, takes_ms: f64, work: Work) -> Tenant {
+        let seconds = takes_ms / 1e3;
+        let takes = Spread { units: 1, median_seconds: seconds, p90_seconds: seconds, most_seconds: seconds };
+        Tenant {
+            key: TenantKey::Cgroup { path: name.into() },
+            name: name.into(),
+            owner: None,
+            gpus: BTreeSet::from([GpuIndex(0)]),
+            gang: None,
+            arrived: Mono(0),
+            activity,
+            memory: None,
+            needs: None,
+            core: None,
+            stand,
+            means: BTreeSet::from([Means::Gate]),
+            past: None,
+            work: Some(Work { takes: Some(takes), ..work }),
+        }
+    }
+
+    /// Two that stand have time for each other and for two handovers, and half of one to spare.
+    #[test]
+    fn one_whose_burst_has_just_ended_takes_no_time_from_those_that_wait() {
+        let now = Mono(1_000 * MS);
+        let due = |in_us: u64| Work { due: Mono(now.0 + in_us * 1_000), ..work(0, None) };
+        let stands = |name, takes_ms, in_us| {
+            let held = Stand::Held { means: Means::Gate, since: Mono(500 * MS) };
+            let at_launch = Activity::AtLaunch { since: Mono(500 * MS), computing_since: None };
+            tenant(name, at_launch, held, takes_ms, due(in_us))
+        };
+        let ended = |activity| {
+            let done = Work { done: Duration::from_millis(400), ..due(500_000) };
+            tenant("ended", activity, Stand::Free, 400.0, done)
+        };
+        let view = |activity| {
+            let gpu = Gpu { index: GpuIndex(0), memory_total: None, memory_used: None, core: None, core_at: None };
+            let tenants = vec![ended(activity), stands("first", 900.0, 901_500), stands("second", 800.0, 3_000_000)];
+            View { gpus: vec![gpu], tenants }
+        };
+        let mut edf = Edf::new(FifoSettings::default(), EdfSettings::default());
+        edf.decide(&view(Activity::Computing { since: Mono(600 * MS) }), Mono(600 * MS));
+        let verdict = edf.decide(&view(Activity::Quiet { since: now }), now);
+        let released = verdict.decisions.iter().filter(|decision| decision.action == Action::Release);
+        let released: Vec<(&TenantKey, &Reason)> = released.map(|told| (&told.tenant, &told.reason)).collect();
+        let due_in = Duration::from_micros(901_500);
+        assert_eq!(released, [(&TenantKey::Cgroup { path: "first".into() }, &Reason::DueFirst { due_in })]);
     }
 
     #[test]

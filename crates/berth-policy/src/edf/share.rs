@@ -47,7 +47,8 @@ impl Shares {
             gpus.entry(gpu).or_insert_with(|| {
                 let there = || units.iter().filter(|unit| unit.contends() && unit.gpus.contains(&gpu));
                 let resting: Vec<&Unit<'_>> = there().filter(|unit| is_entitled(unit)).collect();
-                let claimed: Vec<&Unit<'_>> = there().filter(|unit| unit.claim != Claim::Rest && wants(unit)).collect();
+                let claimed: Vec<&Unit<'_>> =
+                    there().filter(|unit| unit.claim != Claim::Rest && unit.wants()).collect();
                 let share = self.gpus.get(&gpu).copied().unwrap_or_default();
                 share.with(&resting, &claimed, fraction(settings.rest), turns)
             });
@@ -76,7 +77,7 @@ impl Share {
     /// As it is from now on, with those on the GPU that have no claim and those that have one and want it.
     fn with(self, resting: &[&Unit<'_>], claimed: &[&Unit<'_>], rest: f64, turns: &FifoSettings) -> Self {
         let has = resting.iter().any(|unit| unit.busy_since.is_some());
-        let is_contended = !claimed.is_empty() && resting.iter().any(|unit| wants(unit));
+        let is_contended = !claimed.is_empty() && resting.iter().any(|unit| unit.wants());
         let rate = match (is_contended, has) {
             (false, _) => 0.0,
             (true, false) => rest,
@@ -107,8 +108,4 @@ impl Share {
 fn is_entitled(unit: &Unit<'_>, turns: &FifoSettings, now: Mono) -> bool {
     let is_overdue = unit.standing_since.is_some_and(|since| now.since(since) >= turns.longest_wait.get());
     matches!(unit.claim, Claim::Rest | Claim::Share) && unit.contends() && (!unit.is_lost || is_overdue)
-}
-
-fn wants(unit: &Unit<'_>) -> bool {
-    unit.busy_since.is_some() || unit.standing_since.is_some()
 }

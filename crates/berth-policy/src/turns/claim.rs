@@ -75,8 +75,7 @@ impl Claim {
 
 /// Why a unit goes first by its claim; `None` where nobody with a lesser one wants the GPU, or it has none.
 pub(super) fn of(unit: &Unit<'_>, round: &Round<'_, '_>) -> Option<Reason> {
-    let wants = |other: &&Unit<'_>| other.busy_since.is_some() || other.standing_since.is_some();
-    let mut others = round.contenders().filter(wants).filter(|other| unit.meets(other).is_some());
+    let mut others = round.contenders().filter(|other| other.wants() && unit.meets(other).is_some());
     others.find(|other| unit.claim < other.claim)?;
     match unit.claim {
         Claim::InTime { due, .. } => Some(Reason::DueFirst { due_in: due.since(round.now) }),

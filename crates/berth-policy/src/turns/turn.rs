@@ -265,7 +265,7 @@ impl Turns {
         let (loading, other): (Vec<_>, Vec<_>) = round.contenders().filter(is_still).partition(|unit| unit.is_loading);
         for unit in loading.iter().chain(other.iter().filter(|unit| unit.quiet_since.is_some())) {
             let mut rivals = round.contenders().filter(|other| other.meets(unit).is_some());
-            let is_wanted = rivals.any(|other| other.busy_since.is_some() || other.standing_since.is_some());
+            let is_wanted = rivals.any(Unit::wants);
             let holders = self.holders(unit, round);
             let has_less = |holder: &Unit<'_>| unit.claim < holder.claim && self.is_in_advance(holder);
             let gives_way = |holder: &&Unit<'_>| unit.is_loading && (round.is_idle(holder) || has_less(holder));
@@ -312,8 +312,7 @@ impl Turns {
     /// Beside whom a unit without a turn may launch without being stopped first: it is brief beside all that compute, stand at
     /// a launch or have the turn.
     fn may_join(&self, unit: &Unit<'_>, round: &Round<'_, '_>, book: &Book) -> Option<String> {
-        let wants =
-            |other: &&Unit<'_>| other.busy_since.is_some() || other.standing_since.is_some() || self.has_turn(other);
+        let wants = |other: &&Unit<'_>| other.wants() || self.has_turn(other);
         if self.has_turn(unit) || unit.standing_since.is_some() {
             return None;
         }

@@ -126,6 +126,11 @@ impl Unit<'_> {
         self.weight != Weight::Light
     }
 
+    /// It computes, or would if it was let.
+    pub fn wants(&self) -> bool {
+        self.busy_since.is_some() || self.standing_since.is_some()
+    }
+
     /// The GPU both want; `None` if they are no rivals. Two that may both turn out to be light are none until one has shown
     /// what it is.
     pub fn meets(&self, other: &Unit<'_>) -> Option<GpuIndex> {
