@@ -53,7 +53,7 @@ start() {
 container=() told=()
 prepare() {
     [ ! -e "$dir/bin" ] || return 0
-    command berth docker-shim install --dir "$dir/bin" --plugin-dir "$dir/plugins"
+    command berth docker-shim install --dir "$dir/bin" --plugin-dir "$dir/plugins" >/dev/null
     if [ "$gpu" = sim ]; then
         start simulator.log berth sim serve --dir "$dir/sim" --profile h200
         wait_until 10 test -e "$dir/sim/lib/libcuda.so.1" || die "no simulated GPU: $(cat "$out/simulator.log")"
