@@ -21,6 +21,7 @@ mod containers;
 mod contract;
 mod deadlines;
 mod demo;
+mod edf;
 mod faults;
 mod held_containers;
 mod history;
