@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use berth_model::deadline::Verdict;
+use berth_policy::EdfSettings;
 use berth_sim::Profile;
 use berth_sim::scenario::Failed;
 use serde::Serialize;
 
 use super::bound;
 use super::load::{FACTORS, Load, tightness};
-use super::trial::{Done, Way, for_the_optimum};
+use super::trial::{Done, Way, beside_the_rest, for_the_optimum};
 use crate::bench::contention::estimate::Estimate;
 
 /// What is the same for every way.
@@ -22,6 +23,8 @@ pub struct Cell {
     pub with_deadline: usize,
     /// Misses of the offline optimum, seed by seed.
     pub optimum: Vec<Between>,
+    /// Share of the jobs with a deadline that must be missed if those without one have `edf.rest` of the GPU all the time.
+    pub least_beside_the_rest: f64,
     /// Share of the jobs with a deadline that `edf` misses beyond what the offline optimum does.
     pub edf_gap: Option<Gap>,
     pub ways: BTreeMap<&'static str, Column>,
@@ -70,10 +73,8 @@ impl Cell {
     pub fn measure(load_pct: u32, each: usize, ways: &[Way], profile: &Profile, seeds: &[u64]) -> Result<Cell, Failed> {
         let loads: Vec<(u64, Load)> =
             seeds.iter().map(|seed| (*seed, Load::new(f64::from(load_pct) / 100.0, each, *seed, profile))).collect();
-        let optimum = loads.iter().map(|(_, load)| {
-            let jobs = for_the_optimum(load);
-            Between { least: bound::at_least(&jobs), most: bound::at_most(&jobs) }
-        });
+        let jobs: Vec<Vec<bound::Job>> = loads.iter().map(|(_, load)| for_the_optimum(load)).collect();
+        let optimum = jobs.iter().map(|jobs| Between { least: bound::at_least(jobs), most: bound::at_most(jobs) });
         let first = loads.first().map(|(_, load)| load);
         let mut columns = BTreeMap::new();
         for way in ways {
@@ -85,6 +86,7 @@ impl Cell {
             jobs: first.map_or(0, |load| load.jobs.len()),
             with_deadline: first.map_or(0, |load| load.jobs.iter().filter(|job| job.deadline.is_some()).count()),
             optimum: optimum.collect(),
+            least_beside_the_rest: least_beside_the_rest(&jobs),
             edf_gap: None,
             ways: columns,
         };
@@ -103,6 +105,13 @@ impl Cell {
         let sum = |of: fn(&Between) -> usize| self.optimum.iter().map(of).sum::<usize>() as f64 / all;
         (sum(|between| between.least), sum(|between| between.most))
     }
+}
+
+/// Over all seeds.
+fn least_beside_the_rest(each: &[Vec<bound::Job>]) -> f64 {
+    let rest = EdfSettings::default().rest;
+    let least: usize = each.iter().map(|jobs| bound::at_least(&beside_the_rest(jobs, rest))).sum();
+    least as f64 / each.iter().map(Vec::len).sum::<usize>().max(1) as f64
 }
 
 /// All seeds side by side: a run has nothing to do with another.

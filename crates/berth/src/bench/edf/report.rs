@@ -70,13 +70,18 @@ impl Report {
             let between = |from: f64, to: f64| format!("{:.1} – {:.1}", from * 100.0, to * 100.0);
             let gap = cell.edf_gap.map_or_else(|| "-".to_owned(), |gap| between(gap.at_least, gap.at_most));
             let rates = WAYS.iter().map(|way| cell.ways.get(way).map_or_else(|| "-".to_owned(), rate));
-            [format!("{} %", cell.load_pct)].into_iter().chain(rates).chain([between(least, most), gap]).collect()
+            let beside = format!("{:.1}", cell.least_beside_the_rest * 100.0);
+            [format!("{} %", cell.load_pct)]
+                .into_iter()
+                .chain(rates)
+                .chain([between(least, most), beside, gap])
+                .collect()
         });
         let headings: Vec<String> = WAYS.iter().map(|way| way.to_uppercase()).collect();
         let headings: Vec<&str> = ["LOAD"]
             .into_iter()
             .chain(headings.iter().map(String::as_str))
-            .chain(["OPTIMUM", "EDF ABOVE IT"])
+            .chain(["OPTIMUM", "WITH REST", "EDF ABOVE IT"])
             .collect();
         grid(&headings, rows.collect())
     }

@@ -1,11 +1,12 @@
 //! What the measurement must not invent, and that it can be repeated.
 
+use berth_model::Percent;
 use berth_sim::Profile;
 
 use super::cell::Cell;
 use super::load::Load;
 use super::report::Report;
-use super::trial::{Way, for_the_optimum};
+use super::trial::{Way, beside_the_rest, for_the_optimum};
 use super::{Plan, bound, run, ways};
 use crate::bench::contention::goals::Goal;
 use crate::bench::report::Verdict;
@@ -42,6 +43,13 @@ fn nobody_misses_fewer_than_must_be_missed() {
             assert!(missed.count() >= least, "{} with seed {seed}", way.name());
         }
     }
+}
+
+#[test]
+fn what_just_fits_does_not_beside_those_that_have_a_share_of_the_time() {
+    let just = [bound::Job { ready: 0, due: 100, takes: 40 }, bound::Job { ready: 0, due: 100, takes: 60 }];
+    let late = |rest| bound::at_least(&beside_the_rest(&just, Percent::checked(rest).unwrap()));
+    assert_eq!([0, 10, 70].map(late), [0, 1, 2]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_model::deadline::{Judged, Open, Origin, Spread, Terms, Unit, UnitRule};
 use berth_model::event::Evidence;
-use berth_model::{ContainerId, Deadline, Mono, Runtime, TaskId, TenantKey};
+use berth_model::{ContainerId, Deadline, Mono, Percent, Runtime, TaskId, TenantKey};
 use berth_sim::scenario::{Failed, Order, Phase, Run, Scenario};
 use berth_sim::{Profile, Sharing};
 
@@ -98,6 +98,13 @@ pub fn for_the_optimum(load: &Load) -> Vec<bound::Job> {
         })
     };
     load.jobs.iter().filter_map(job).collect()
+}
+
+/// The same if those without a deadline have their share of the GPU all the time, so that a job takes longer by that. More than it costs where
+/// they do not always want it; where more comes than can be done, one of them nearly always waits.
+pub fn beside_the_rest(jobs: &[bound::Job], rest: Percent) -> Vec<bound::Job> {
+    let own = u64::from(100 - rest.get()).max(1);
+    jobs.iter().map(|job| bound::Job { takes: job.takes * 100 / own, ..*job }).collect()
 }
 
 /// By the daemon's own arithmetic, from what really happened rather than from what could be seen of it.
