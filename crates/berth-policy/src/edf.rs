@@ -85,6 +85,7 @@ impl Claims for Deadlines {
             let due = works(unit).map(|(_, work)| work.due).min().unwrap_or(job.due);
             unit.claim = Claim::InTime { by: job.due, left: job.left, due };
             unit.is_lost = now + job.left > job.due;
+            unit.is_unmeasured = !unit.is_lost && works(unit).any(|(_, work)| work.takes.is_none());
             if unit.is_lost {
                 unit.claim = Claim::Rest;
             } else {

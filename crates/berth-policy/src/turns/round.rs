@@ -85,16 +85,30 @@ impl<'r, 'a> Round<'r, 'a> {
         let usual = each.map(|record| record.linger(self.settings)).max().unwrap_or_default();
         let behind = Duration::try_from_secs_f64(lead(other, unit, book) * PATIENCE).unwrap_or_default();
         let usual = if usual.is_zero() { usual } else { usual.max(behind.min(self.settings.slice.get())) };
-        usual.max(self.patience(unit, other))
+        usual.max(self.patience(unit, other, book))
     }
 
     /// How long the turn is kept for one that pauses in the middle of its work and would be late if another went first, who cannot
     /// be stopped once it has launched: for half of what that would take, and a slice at most.
-    fn patience(&self, unit: &Unit<'_>, other: &Unit<'_>) -> Duration {
+    ///
+    /// Of whom nobody knows how much is left might be late, too. For such a one it is kept no longer than its bursts take, and not at
+    /// all where its pauses are longer than that: the GPU rests for it half of the time at most.
+    fn patience(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
         let slice = self.settings.slice.get();
-        let takes = Some(other.length.burst()).filter(|burst| !burst.is_zero()).unwrap_or(slice);
+        let known = |unit: &Unit<'_>| Some(unit.length.burst()).filter(|burst| !burst.is_zero()).unwrap_or(slice);
+        let takes = known(other);
+        let most = slice.min(takes / 2);
         let is_tight = unit.claim.left().is_some() && unit.spare.is_some_and(|spare| spare < takes);
-        if is_tight && unit.claim < other.claim { slice.min(takes / 2) } else { Duration::ZERO }
+        if unit.claim >= other.claim {
+            Duration::ZERO
+        } else if is_tight {
+            most
+        } else {
+            let pause = most.min(known(unit));
+            let mut each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
+            let is_worth_it = unit.is_unmeasured && each.all(|record| record.is_back_within(pause));
+            if is_worth_it { pause } else { Duration::ZERO }
+        }
     }
 
     pub fn is_brief_beside(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> bool {

@@ -36,6 +36,8 @@ pub(crate) struct Unit<'a> {
     pub spare: Option<Duration>,
     /// It has a deadline and cannot meet it any more.
     pub is_lost: bool,
+    /// It has a deadline it may meet, and nothing says how much of its work is left.
+    pub is_unmeasured: bool,
     /// The policy may hold every member of it.
     pub is_movable: bool,
     /// Since when some member computes.
@@ -91,6 +93,7 @@ fn unit<'a>(
         claim: Claim::default(),
         spare: None,
         is_lost: false,
+        is_unmeasured: false,
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),
@@ -132,9 +135,12 @@ impl Unit<'_> {
     }
 
     /// The GPU both want; `None` if they are no rivals. Two that may both turn out to be light are none until one has shown
-    /// what it is.
+    /// what it is; but where one of them may be late for that, they are.
     pub fn meets(&self, other: &Unit<'_>) -> Option<GpuIndex> {
-        if self.name == other.name || self.weight.max(other.weight) <= Weight::Slight {
+        let has_deadline = self.claim.due().or(other.claim.due()).is_some();
+        let are_slight = self.weight.max(other.weight) <= Weight::Slight;
+        let is_light = self.weight.min(other.weight) == Weight::Light;
+        if self.name == other.name || are_slight && (is_light || !has_deadline) {
             return None;
         }
         self.gpus.intersection(&other.gpus).next().copied()

@@ -247,6 +247,11 @@ impl Record {
         if goes_on { linger } else { Duration::ZERO }
     }
 
+    /// Its pauses are no longer than this, as far as it has made any.
+    pub fn is_back_within(&self, pause: Duration) -> bool {
+        self.usual_gap.is_none_or(|gap| gap <= pause.as_secs_f64())
+    }
+
     /// GPU seconds of its usual burst, by its own and before that by those of its like.
     pub fn usual_burst(&self, past: Option<Past>) -> Option<f64> {
         let own = (self.bursts > 0 && self.usual_burst > 0.0).then_some(self.usual_burst);
