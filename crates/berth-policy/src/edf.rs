@@ -13,7 +13,7 @@
 //! *What is left of a unit of work* is its usual GPU time less what it had. Usual is the median: nine in ten is what one of them may
 //! need, but all of them together never do, and who is given up for that was given up for nothing. Who has taken longer than
 //! usual is taken to need what nine in ten do, then the most that any did. Of whom nothing is known is taken to be in time
-//! until its deadline has passed: its place is by that alone.
+//! until its deadline has passed: its place is by that alone, and it keeps its turn over short pauses as if it was tight.
 //!
 //! A task is not done when it has computed: it must be early by what its like did after that, as far as is known.
 //!
@@ -23,7 +23,7 @@
 //! [`FifoSettings::longest_wait`]. Beside *n* others like it nobody stands for longer than `longest_wait + (n + 1) × (quantum + longest
 //! kernel) × (1 + 2 / rest)`.
 //!
-//! *Beside* one with a deadline nobody computes unless there is time for it. All else is as in `fifo`, and without any
+//! *Beside* one with a deadline nobody computes unless there is time for it, however little both have loaded. All else is as in `fifo`, and without any
 //! deadline so is every decision.
 
 mod in_time;
