@@ -59,6 +59,7 @@ pub fn may_be_in(args: &[String]) -> bool {
 pub fn find(args: &[String], flags: &FlagSet) -> Result<Found, WrongDeadline> {
     let flags = flags.clone().with("deadline", None, Takes::Value);
     let (mut found, mut given, mut at) = (Found { label: None, is_help: false }, None, 0);
+    let mut labelled = None;
     loop {
         if let Some(ours) = ours(args, at) {
             let value = ours.value.ok_or(WrongDeadline::Missing { flag: ours.flag })?;
@@ -72,13 +73,25 @@ pub fn find(args: &[String], flags: &FlagSet) -> Result<Found, WrongDeadline> {
         }
         match flags.standing(args, at) {
             Standing::Unknown => return Ok(Found { is_help: false, ..found }),
-            Standing::Operand(_) => return Ok(found),
+            Standing::Operand(_) => match (given, labelled) {
+                // The client would take the last of them, and say nothing.
+                (Some(second), Some(first)) => return Err(WrongDeadline::Twice { first, second }),
+                _ => return Ok(found),
+            },
             Standing::Flag(flag) => {
                 found.is_help |= flag.is("help", None) && flag.value != Some("false");
+                let label = flag.value.filter(|_| flag.is("label", Some('l')));
+                labelled = label.and_then(of_label).map(str::to_owned).or(labelled);
                 at += flag.tokens;
             }
         }
     }
+}
+
+/// What a label says about a deadline; nothing if it is another.
+fn of_label(label: &str) -> Option<&str> {
+    let (name, value) = label.split_once('=').unwrap_or((label, ""));
+    (name == LABEL).then_some(value)
 }
 
 struct Ours<'a> {

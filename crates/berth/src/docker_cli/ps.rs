@@ -16,7 +16,7 @@ const HEADER: &str = r#"\t{{if eq .ID "CONTAINER ID"}}DEADLINES"#;
 const SHORT_ID: usize = 12;
 
 /// A label without a value whose name is a deadline, as the client makes of `-dl 9`: digits and then at most a unit. It
-/// counts if it is the only such one. What is left of `9ms=` without its digits is `ms=`, and `9ms=` ends with that.
+/// counts if it is the only such one, and is `.` of what comes behind this. What is left of `9ms=` without its digits is `ms=`, and `9ms=` ends with that.
 const STOCK_LABEL: &str = concat!(
     r#"{{$found := ""}}{{range split .Labels ","}}{{$label := .}}"#,
     r#"{{$rest := join (split $label "0") ""}}{{$unit := $rest}}"#,
@@ -25,10 +25,17 @@ const STOCK_LABEL: &str = concat!(
     r#"{{$parts := split $label $unit}}{{if eq (len $parts) 2}}{{if eq (index $parts 1) ""}}"#,
     r#"{{$found = printf "%s %s" $found (index (split $label "=") 0)}}"#,
     r#"{{end}}{{end}}{{end}}{{end}}{{end}}"#,
-    r#"{{if eq (len (split $found " ")) 2}}{{index (split $found " ") 1}}{{end}}"#,
+    r#"{{if eq (len (split $found " ")) 2}}{{with index (split $found " ") 1}}"#,
 );
 
-/// A deadline that was set, or taken away, since its container was made.
+/// What a label says, which may be anything: no more than would be a deadline, and what a terminal would obey only in quotes, as an
+/// escape.
+const SHOWN: &str = concat!(
+    r#"{{$cut := printf "%.20s" .}}{{$quoted := printf "%+q" $cut}}"#,
+    r#"{{if eq $quoted (printf "\"%s\"" $cut)}}{{$cut}}{{else}}{{$quoted}}{{end}}{{if ne $cut .}}...{{end}}"#,
+);
+
+/// A deadline that is another than its container was made with: set, taken away, or put within the bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetDeadline {
     id: String,
@@ -84,11 +91,12 @@ pub fn table(args: &[String]) -> Option<Table> {
 }
 
 impl Table {
-    /// The client's `--format` for it. What people have set goes before labels.
+    /// The client's `--format` for it. What the daemon tells goes before labels.
     pub fn format(&self, set: &[SetDeadline]) -> String {
         let size = if self.has_size { SIZE } else { "" };
         let set: String = set.iter().map(SetDeadline::case).collect();
-        let label = format!(r#"{{{{with .Label "{LABEL}"}}}}{{{{.}}}}{{{{else}}}}{STOCK_LABEL}{{{{end}}}}"#);
+        let stock = format!("{STOCK_LABEL}{SHOWN}{{{{end}}}}{{{{end}}}}");
+        let label = format!(r#"{{{{with .Label "{LABEL}"}}}}{SHOWN}{{{{else}}}}{stock}{{{{end}}}}"#);
         format!("{TABLE}{size}{HEADER}{set}{{{{else}}}}{label}{{{{end}}}}")
     }
 }

@@ -1,11 +1,12 @@
-//! Deadlines that people have set since a container was made. The daemon knows them, if there is one and it answers at once; the
-//! list of containers does not wait for it.
+//! Deadlines other than a container was made with: set since, or put within the bounds. The daemon knows them, if there is one and it
+//! answers at once; the list of containers does not wait for it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_api::Client;
 use berth_model::control::DeadlineStanding;
+use berth_model::snapshot::DeadlineRow;
 use berth_model::{Runtime, TenantKey};
 
 use super::ps::SetDeadline;
@@ -35,10 +36,32 @@ fn ask() -> Option<Vec<DeadlineStanding>> {
 
 fn set(standing: DeadlineStanding) -> Option<SetDeadline> {
     let TenantKey::Container { runtime: Runtime::Docker, id } = standing.tenant else { return None };
-    standing.given?;
-    let text = match standing.counts {
-        Some(counts) => format!("{} (set)", counts.deadline),
-        None => "- (cleared)".to_owned(),
-    };
-    SetDeadline::new(id.0, text)
+    SetDeadline::new(id.0, text(standing.given.is_some(), standing.counts.as_ref())?)
+}
+
+/// `None` where it is what the label says.
+fn text(is_said: bool, counts: Option<&DeadlineRow>) -> Option<String> {
+    let set = if is_said { " (set)" } else { "" };
+    match counts.map(|counts| (counts.deadline, counts.asked)) {
+        Some((deadline, Some(asked))) => Some(format!("{asked} -> {deadline}{set}")),
+        Some((deadline, None)) => is_said.then(|| format!("{deadline}{set}")),
+        None => is_said.then(|| "- (cleared)".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::deadlines;
+
+    #[test]
+    fn what_counts_is_shown_where_it_is_not_what_the_label_says() {
+        let row = |name: &str| deadlines().tasks.into_iter().find(|row| row.container_name == name).unwrap().deadline;
+        let (plain, bounded) = (row("trainer"), row("eager"));
+        assert_eq!(text(false, plain.as_ref()), None);
+        assert_eq!(text(true, plain.as_ref()).as_deref(), Some("9s (set)"));
+        assert_eq!(text(false, bounded.as_ref()).as_deref(), Some("1ms -> 5s"));
+        assert_eq!(text(true, bounded.as_ref()).as_deref(), Some("1ms -> 5s (set)"));
+        assert_eq!((text(true, None).as_deref(), text(false, None)), (Some("- (cleared)"), None));
+    }
 }

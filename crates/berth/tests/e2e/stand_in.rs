@@ -96,6 +96,10 @@ fn the_label_that_stock_docker_makes_of_the_flag_is_listed_where_it_can_be_one()
         ("-l 9 -l 10", ""),
         ("-l 9 -l berth.deadline=2m", "2m"),
         ("-l s3 -l 9x -l 0s -l s= -l 9s5", ""),
+        ("-l berth.deadline=123456789012345678901", "12345678901234567890..."),
+        ("-l 000000000000000000009", "00000000000000000000..."),
+        ("-l berth.deadline=soon", "soon"),
+        (r#"-l "berth.deadline=$(printf 'a\033[2J\nb')""#, r#""a\x1b[2J\nb""#),
     ]
     .into_iter()
     .enumerate()

@@ -71,6 +71,9 @@ fn a_deadline_becomes_a_label_in_its_place_and_detaches_nobody() {
     gives("create -dl 9 image", "create ", &format!("{label}=9 image"));
     gives("container create --deadline 9 image", "container create ", &format!("{label}=9 image"));
     gives("run -dl a=b -dl 9 image", "run -dl a=b ", &format!("{label}=9 image"));
+    let (own, others) = ("-l berth.deadline=8 image", "-l berth.deadlines=8 -l a=berth.deadline image");
+    gives(&format!("run -dl 9 image {own}"), "run ", &format!("{label}=9 image {own}"));
+    gives(&format!("run -dl 9 {others}"), "run ", &format!("{label}=9 {others}"));
     gives("run -dl 9 image -dl 8", "run ", &format!("{label}=9 image -dl 8"));
     gives("run -dl 9", "run ", &format!("{label}=9"));
     gives("run -dl 9 --bogus image", "run ", &format!("{label}=9 --bogus image"));
@@ -130,6 +133,13 @@ fn what_is_no_deadline_is_refused_and_the_value_named() {
             "invalid argument \"8\" for \"-dl, --deadline\" flag: a deadline of \"9\" is given already",
         ),
         ("run -dl 9 --rm --deadline 9 image", "invalid argument \"9\" for "),
+        (
+            "run -dl 4 --label berth.deadline=3 image",
+            "invalid argument \"4\" for \"-dl, --deadline\" flag: a deadline of \"3\" is given already",
+        ),
+        ("run -itl berth.deadline=3 -dl 4 image", "invalid argument \"4\" for "),
+        ("run -dl berth.deadline=3 --deadline 4 image", "invalid argument \"4\" for "),
+        ("create --label=berth.deadline= -dl 4 image", "invalid argument \"4\" for "),
         ("run --help -dl abc image", "invalid argument \"abc\" for "),
     ] {
         assert!(becomes(line).starts_with(&format!("refused: {told}")), "{line}: {}", becomes(line));
