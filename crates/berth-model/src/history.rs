@@ -181,20 +181,46 @@ pub struct Told {
     pub damaged: u64,
 }
 
+/// How sure it is that somebody is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meant {
+    /// It is called so, or nobody in particular is asked for.
+    Surely,
+    /// Its id begins so, or its path ends so: if nobody is called so.
+    Perhaps,
+}
+
 impl Query {
-    pub fn matches(&self, record: &Record) -> bool {
-        self.since.is_none_or(|since| record.at >= since) && self.whom.as_ref().is_none_or(|whom| record.is_of(whom))
+    /// `None`: it is not asked for.
+    pub fn meant(&self, record: &Record) -> Option<Meant> {
+        let is_recent = self.since.is_none_or(|since| record.at >= since);
+        let meant = self.whom.as_ref().map_or(Some(Meant::Surely), |whom| record.meant_by(whom));
+        meant.filter(|_| is_recent)
+    }
+
+    /// Those that are asked for: if any are surely, no others.
+    pub fn choose(&self, records: Vec<Record>) -> Vec<Record> {
+        let is_any_sure = records.iter().any(|record| self.meant(record) == Some(Meant::Surely));
+        let is_chosen = |record: &Record| match self.meant(record) {
+            Some(Meant::Surely) => true,
+            Some(Meant::Perhaps) => !is_any_sure,
+            None => false,
+        };
+        records.into_iter().filter(is_chosen).collect()
     }
 }
 
 impl Record {
-    fn is_of(&self, whom: &str) -> bool {
+    fn meant_by(&self, whom: &str) -> Option<Meant> {
         let image = match &self.what {
             Happening::Task(story) => story.workload.image.as_deref(),
             Happening::Judged(judgement) => judgement.workload.image.as_deref(),
             Happening::Held { .. } | Happening::Released { .. } | Happening::HoldFailed { .. } => None,
         };
-        image == Some(whom) || is_called(&self.tenant, &self.name, whom) || may_be_called(&self.tenant, whom)
+        if image == Some(whom) || is_called(&self.tenant, &self.name, whom) {
+            return Some(Meant::Surely);
+        }
+        may_be_called(&self.tenant, whom).then_some(Meant::Perhaps)
     }
 
     pub fn of_ended(task: &EndedTask, spent: Spent) -> Self {
@@ -301,15 +327,27 @@ mod tests {
     }
 
     #[test]
+    fn who_is_called_so_goes_before_who_may_be_meant() {
+        let (named, other) = (record(container(), "trainer", released()), record(container(), "b", released()));
+        let cgroup = record(TenantKey::Cgroup { path: "/x".into() }, "4e3c", released());
+        let chosen = |whom: &str| {
+            let records = about(whom).choose(vec![named.clone(), cgroup.clone(), other.clone()]);
+            records.into_iter().map(|record| record.name).collect::<Vec<_>>()
+        };
+        assert_eq!((chosen("4e3c"), chosen("4e3")), (vec!["4e3c".into()], vec!["trainer".into(), "b".to_owned()]));
+        assert_eq!(about("").choose(vec![named.clone()]), []);
+    }
+
+    #[test]
     fn a_tenant_is_found_by_name_id_path_or_image() {
         let held = record(container(), "trainer", task("pytorch:2"));
         for whom in ["trainer", "4e3c1c", "docker:4e3c1c4b8f0a", "pytorch:2"] {
-            assert!(about(whom).matches(&held), "{whom}");
+            assert!(about(whom).meant(&held).is_some(), "{whom}");
         }
         let plain = record(TenantKey::Cgroup { path: "/team-a/job".into() }, "/team-a/job", released());
-        assert!(about("job").matches(&plain) && about("/team-a/job").matches(&plain));
+        assert!(about("job").meant(&plain).is_some() && about("/team-a/job").meant(&plain).is_some());
         for whom in ["train", "pytorch", "ob", ""] {
-            assert!(!about(whom).matches(&held) && !about(whom).matches(&plain), "{whom}");
+            assert!(about(whom).meant(&held).is_none() && about(whom).meant(&plain).is_none(), "{whom}");
         }
     }
 
@@ -317,7 +355,7 @@ mod tests {
     fn what_is_older_than_asked_for_is_left_out() {
         let held = record(container(), "trainer", released());
         let since = |second| Query { since: Some(Timestamp::from_second(second).unwrap()), ..Query::default() };
-        assert!(since(100).matches(&held) && !since(101).matches(&held));
+        assert!(since(100).meant(&held).is_some() && since(101).meant(&held).is_none());
     }
 
     #[test]

@@ -4,20 +4,21 @@
 use std::io;
 use std::path::Path;
 
-use berth_model::history::{Query, Record, Told};
+use berth_model::history::{Meant, Query, Record, Told};
 
 use super::line::{Line, decode};
 use super::{HistoryError, open_tasks, segments};
 use crate::place::{Place, PlaceError};
 
-/// Answers a query, newest first. A history nobody has written yet is empty.
+/// Answers a query, newest first: of those who are called so, or where nobody is, of those who may be meant. A history nobody has
+/// written yet is empty.
 pub fn read(dir: &Path, query: &Query) -> Result<Told, HistoryError> {
     let place = match Place::open(dir) {
         Err(PlaceError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Told::default()),
         place => place?,
     };
     let trace = query.whom.as_deref().map(trace_of);
-    let mut told = Told::default();
+    let (mut told, mut perhaps) = (Told::default(), Told::default());
     for number in numbers(&place)?.into_iter().rev() {
         let Some(lines) = lines(&place, number)? else { continue };
         let (mut has_records, mut is_old) = (false, true);
@@ -33,12 +34,13 @@ pub fn read(dir: &Path, query: &Query) -> Result<Told, HistoryError> {
                 Line::Record(record) => {
                     has_records = true;
                     is_old &= query.since.is_some_and(|since| record.at < since);
-                    if query.matches(&record) {
-                        if told.records.len() == query.limit {
-                            told.is_cut = true;
-                            return Ok(told);
-                        }
-                        told.records.push(*record);
+                    match query.meant(&record) {
+                        Some(Meant::Surely) => add(&mut told, *record, query.limit),
+                        Some(Meant::Perhaps) => add(&mut perhaps, *record, query.limit),
+                        None => {}
+                    }
+                    if told.is_cut {
+                        return Ok(told);
                     }
                 }
             }
@@ -48,7 +50,15 @@ pub fn read(dir: &Path, query: &Query) -> Result<Told, HistoryError> {
             break;
         }
     }
-    Ok(told)
+    Ok(if told.records.is_empty() { Told { damaged: told.damaged, ..perhaps } } else { told })
+}
+
+fn add(told: &mut Told, record: Record, limit: usize) {
+    if told.records.len() < limit {
+        told.records.push(record);
+    } else {
+        told.is_cut = true;
+    }
 }
 
 /// Tasks that were under way when a daemon last wrote them down: without one, nobody has written down how they ended.

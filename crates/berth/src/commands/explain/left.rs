@@ -43,7 +43,7 @@ pub(super) fn in_files(settings: &Settings, whom: &str) -> Vec<Record> {
     let query = everything_about(whom);
     let Ok(told) = history::from_files(&settings.history, &query) else { return Vec::new() };
     let open = berth_store::history::under_way(&settings.history.dir).unwrap_or_default();
-    open.into_iter().filter(|record| query.matches(record)).chain(told.records).collect()
+    query.choose(open.into_iter().chain(told.records).collect())
 }
 
 fn everything_about(whom: &str) -> Query {
