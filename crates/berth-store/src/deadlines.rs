@@ -28,9 +28,9 @@ pub enum DeadlinesError {
     Place(#[from] PlaceError),
     #[error("reading {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is damaged: mend it, or move it away", path.display())]
+    #[error("{} is damaged: mend it or move it away, and restart the daemon", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    #[error("{} is of version {version}, which this daemon does not know: start a newer one, or move the file away", path.display())]
+    #[error("{} is of version {version}, which this daemon does not know: start a newer one, or move the file away and restart it", path.display())]
     Newer { path: PathBuf, version: u32 },
     #[error("writing {}", path.display())]
     Write { path: PathBuf, source: io::Error },
