@@ -23,6 +23,8 @@ use super::said::Ticket;
 const NAMED_WITHIN: Duration = Duration::from_secs(3);
 /// Asks that wait for the engine; more are told that there is no such tenant.
 const MOST_NAMING: usize = 64;
+/// Asks that wait for the disk; more are told to come again.
+const MOST_WRITING: usize = 256;
 
 /// What was asked and is not answered yet.
 #[derive(Default)]
@@ -52,6 +54,8 @@ struct Writing {
     tenant: TenantKey,
     name: String,
     by_uid: u32,
+    /// `None`: what was said is taken back.
+    given: Option<Given>,
     reply: Reply,
 }
 
@@ -229,9 +233,9 @@ impl Deadlines {
             return reply(Err(refusal));
         }
         let Meant { tenant, name, .. } = meant;
-        let given = |deadline| Given { deadline, by_uid: caller.uid, at: stage.now.wall };
-        let said = word.map(|deadline| Override { tenant: tenant.clone(), name: name.clone(), given: given(deadline) });
-        let writing = Writing { tenant: tenant.clone(), name, by_uid: caller.uid, reply };
+        let given = word.map(|deadline| Given { deadline, by_uid: caller.uid, at: stage.now.wall });
+        let said = given.map(|given| Override { tenant: tenant.clone(), name: name.clone(), given });
+        let writing = Writing { tenant: tenant.clone(), name, by_uid: caller.uid, given, reply };
         match self.said.say(tenant, said) {
             Some(ticket) => {
                 self.asks.writing.insert(ticket, writing);
@@ -251,22 +255,25 @@ impl Deadlines {
             let owner = owner.cloned().or_else(|| meant.row.and_then(|row| row.owner.clone()));
             return Err(Refusal::NotYours { name: meant.name.clone(), owner });
         }
-        match self.said.of(&meant.tenant) {
-            Some(given) if given.by_uid != caller.uid && !caller.is_admin => {
-                return Err(Refusal::DecidedByAnother { name: meant.name.clone(), uid: given.by_uid });
-            }
-            _ => {}
+        let mut others = self.said.words(&meant.tenant).filter(|given| given.by_uid != caller.uid);
+        if let Some(given) = others.next().filter(|_| !caller.is_admin) {
+            return Err(Refusal::DecidedByAnother { name: meant.name.clone(), uid: given.by_uid });
+        }
+        if self.asks.writing.len() >= MOST_WRITING {
+            let reason = format!("{MOST_WRITING} others are being written, ask again");
+            return Err(Refusal::NotWritten { name: meant.name.clone(), reason });
         }
         self.said.refusal().map_or(Ok(()), |reason| Err(Refusal::NotKept { reason: reason.to_owned() }))
     }
 
+    /// Each is told of its own word, though another may have been written since.
     fn answer_written(&mut self, writing: Writing, outcome: Result<(), String>, stage: &Stage<'_>) {
-        let Writing { tenant, name, by_uid, reply } = writing;
+        let Writing { tenant, name, by_uid, given, reply } = writing;
         if let Err(reason) = outcome {
             return reply(Err(Refusal::NotWritten { name, reason }));
         }
         let row = stage.snapshot.tasks.iter().find(|row| row.tenant.is(&tenant));
-        let standing = self.standing(&Meant { tenant: tenant.clone(), name: name.clone(), row }, stage);
+        let standing = self.standing_by(given, &Meant { tenant: tenant.clone(), name: name.clone(), row }, stage);
         let deadline = standing.counts.as_ref().map(|counts| counts.deadline);
         self.changes.push(Change::DeadlineChanged { tenant, name, deadline, by_uid, at: stage.now.mono });
         reply(Ok(Answer::Deadlines(vec![standing])));

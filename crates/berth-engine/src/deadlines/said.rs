@@ -1,6 +1,7 @@
 //! What persons have said about deadlines, and the thread that writes it down: whoever asks is answered when it is on disk, and the
 //! loop waits for no disk.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -51,15 +52,24 @@ struct Scribe {
 
 #[derive(Debug)]
 pub(crate) struct Said {
-    overrides: Vec<Override>,
+    counting: Counting,
+    /// On its way to the disk: of whom, and what; `None` takes back.
+    coming: BTreeMap<Ticket, (TenantKey, Option<Given>)>,
     keep: Keep,
     last: Ticket,
+}
+
+/// What counts, oldest first, and where in it each tenant's is.
+#[derive(Debug, Default)]
+struct Counting {
+    overrides: Vec<Override>,
+    places: BTreeMap<TenantKey, usize>,
 }
 
 impl Said {
     /// For one who keeps nothing on disk.
     pub fn in_memory() -> Self {
-        Self { overrides: Vec::new(), keep: Keep::Memory, last: 0 }
+        Self { counting: Counting::default(), coming: BTreeMap::new(), keep: Keep::Memory, last: 0 }
     }
 
     /// For one who takes no word.
@@ -78,24 +88,30 @@ impl Said {
             Ok(store) => store,
             Err(error) => return refused(&error),
         };
-        let overrides = store.overrides().to_vec();
+        let counting = Counting::new(store.overrides().to_vec());
         match Scribe::start(store, event_tx) {
-            Ok(scribe) => Self { overrides, keep: Keep::Disk(scribe), last: 0 },
+            Ok(scribe) => Self { counting, keep: Keep::Disk(scribe), ..Self::in_memory() },
             Err(error) => refused(&error),
         }
     }
 
     pub fn of(&self, tenant: &TenantKey) -> Option<Given> {
-        self.overrides.iter().find(|said| said.tenant.is(tenant)).map(|said| said.given)
+        self.counting.of(tenant).map(|said| said.given)
+    }
+
+    /// What counts of a tenant, and what will when it is on disk: any of it may be what is left if the disk takes only some.
+    pub fn words(&self, tenant: &TenantKey) -> impl Iterator<Item = Given> {
+        let coming = self.coming.values().filter(|(other, _)| other.is(tenant)).filter_map(|(_, given)| *given);
+        self.of(tenant).into_iter().chain(coming)
     }
 
     pub fn all(&self) -> &[Override] {
-        &self.overrides
+        &self.counting.overrides
     }
 
     /// Of which containers something was said.
     pub fn containers(&self) -> impl Iterator<Item = &ContainerId> {
-        self.overrides.iter().filter_map(|said| said.tenant.docker_id())
+        self.counting.overrides.iter().filter_map(|said| said.tenant.docker_id())
     }
 
     pub fn is_durable(&self) -> bool {
@@ -113,15 +129,15 @@ impl Said {
     /// Takes a word, or takes it back where there is none. It counts when it is done; `None`: it is already.
     pub fn say(&mut self, tenant: TenantKey, said: Option<Override>) -> Option<Ticket> {
         self.last += 1;
-        let order = Order { ticket: self.last, tenant, said };
         match &self.keep {
             Keep::Disk(scribe) => {
-                scribe.order(order);
+                self.coming.insert(self.last, (tenant.clone(), said.as_ref().map(|said| said.given)));
+                scribe.order(Order { ticket: self.last, tenant, said });
                 Some(self.last)
             }
             Keep::Memory | Keep::Refused { .. } => {
-                self.overrides.retain(|other| !other.tenant.is(&order.tenant));
-                self.overrides.extend(order.said);
+                let others = self.counting.overrides.iter().filter(|other| !other.tenant.is(&tenant));
+                self.counting = Counting::new(others.cloned().chain(said).collect());
                 None
             }
         }
@@ -130,8 +146,10 @@ impl Said {
     /// Docker no longer has this container. What it never had, because it is another engine's, is kept.
     pub fn forget(&mut self, id: &ContainerId) {
         let gone = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
-        if self.overrides.iter().any(|said| said.tenant == gone) {
-            self.overrides.retain(|said| said.tenant != gone);
+        let is_coming = self.coming.values().any(|(tenant, given)| *tenant == gone && given.is_some());
+        if is_coming || self.counting.of(&gone).is_some_and(|said| said.tenant == gone) {
+            let others = self.counting.overrides.iter().filter(|said| said.tenant != gone);
+            self.counting = Counting::new(others.cloned().collect());
             // If it cannot be written now, the next daemon finds out again that it is gone.
             self.say(gone, None);
         }
@@ -142,10 +160,30 @@ impl Said {
         let Keep::Disk(scribe) = &self.keep else { return Vec::new() };
         let mut told = Vec::new();
         for Done { ticket, outcome } in scribe.done_rx.try_iter() {
-            let outcome = outcome.map(|overrides| self.overrides = overrides);
+            self.coming.remove(&ticket);
+            let outcome = outcome.map(|overrides| self.counting = Counting::new(overrides));
             told.push((ticket, outcome));
         }
         told
+    }
+}
+
+impl Counting {
+    fn new(overrides: Vec<Override>) -> Self {
+        let places = overrides.iter().enumerate().map(|(place, said)| (identity(&said.tenant), place)).collect();
+        Self { overrides, places }
+    }
+
+    fn of(&self, tenant: &TenantKey) -> Option<&Override> {
+        self.overrides.get(*self.places.get(&identity(tenant))?)
+    }
+}
+
+/// The same for all keys that are the same tenant ([`TenantKey::is`]).
+fn identity(tenant: &TenantKey) -> TenantKey {
+    match tenant {
+        TenantKey::Container { id, .. } => TenantKey::Container { runtime: Runtime::Unknown, id: id.clone() },
+        TenantKey::Cgroup { .. } | TenantKey::User { .. } => tenant.clone(),
     }
 }
 

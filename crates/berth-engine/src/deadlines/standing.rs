@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::docker::OWNER_LABEL;
 use berth_model::control::DeadlineStanding;
-use berth_model::deadline::{Unit, UnitRule, Who, terms};
+use berth_model::deadline::{Given, Unit, UnitRule, Who, terms};
 use berth_model::snapshot::DeadlineRow;
 use berth_model::{ContainerFacts, ContainerId, Runtime, TenantKey};
 
@@ -40,6 +40,11 @@ impl Deadlines {
     }
 
     pub(super) fn standing(&self, meant: &Meant<'_>, stage: &Stage<'_>) -> DeadlineStanding {
+        self.standing_by(self.said.of(&meant.tenant), meant, stage)
+    }
+
+    /// By this word of a person.
+    pub(super) fn standing_by(&self, given: Option<Given>, meant: &Meant<'_>, stage: &Stage<'_>) -> DeadlineStanding {
         let stranger = self.stranger(&meant.tenant);
         let owner = meant.row.and_then(|row| row.owner.clone());
         DeadlineStanding {
@@ -47,19 +52,19 @@ impl Deadlines {
             name: meant.name.clone(),
             owner: owner.or_else(|| stranger.and_then(|facts| facts.owner.clone())),
             is_here: meant.row.is_some(),
-            given: self.said.of(&meant.tenant),
+            given,
             is_durable: self.said.is_durable(),
-            counts: self.counts(meant, stage),
+            counts: self.counts(given, meant, stage),
         }
     }
 
     /// As it is shown; of one whose deadline shows with the next turn, or when it comes, what would be.
-    fn counts(&self, meant: &Meant<'_>, stage: &Stage<'_>) -> Option<DeadlineRow> {
+    fn counts(&self, given: Option<Given>, meant: &Meant<'_>, stage: &Stage<'_>) -> Option<DeadlineRow> {
         let owner = meant.row.and_then(|row| row.owner.clone());
         let owner = owner.or_else(|| self.stranger(&meant.tenant).and_then(|facts| facts.owner.clone()));
         let labels = self.labels_of(&meant.tenant, stage);
         let owners = owners(owner, labels, (stage.uids)(&meant.tenant));
-        let who = Who { labels, owners: &owners, given: self.said.of(&meant.tenant) };
+        let who = Who { labels, owners: &owners, given };
         let terms = terms(who, &self.rules).terms?;
         let shown = meant.row.and_then(|row| row.deadline.clone());
         if let Some(shown) = shown.filter(|shown| (shown.deadline, shown.origin) == (terms.deadline, terms.origin)) {

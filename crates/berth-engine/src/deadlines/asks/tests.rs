@@ -207,6 +207,116 @@ fn a_word_counts_when_it_is_on_disk_and_the_last_of_several_is_the_one() {
     assert_eq!(kept[0].given.deadline.unwrap().to_string(), "8s");
 }
 
+/// What is said to it is written here; something comes from the channel for each word that is.
+fn host_on_disk(dir: &std::path::Path) -> (Host, std::sync::mpsc::Receiver<Event>) {
+    let (event_tx, event_rx) = std::sync::mpsc::channel();
+    let mut host = host();
+    host.deadlines.keep(Said::on_disk(Store::open(dir), event_tx));
+    (host, event_rx)
+}
+
+/// All in one turn, of a container that ada owns.
+fn ask_together(host: &mut Host, asks: Vec<(Caller, DeadlineAsk)>) {
+    for (caller, ask) in asks {
+        let answers = Arc::clone(&host.answers);
+        host.deadlines.ask(caller, ask, Box::new(move |answer| answers.lock().unwrap().push(answer)));
+    }
+    host.turn();
+    host.told("trainer", &[(OWNER_LABEL, "ada")]);
+}
+
+fn deadlines_told(host: &Host) -> Vec<Result<String, &'static str>> {
+    let answers = std::mem::take(&mut *host.answers.lock().unwrap());
+    let told = answers.into_iter().map(|answer| match answer.map_err(|refusal| refusal.code())? {
+        Answer::Deadlines(standings) => {
+            Ok(standings[0].counts.as_ref().map_or_else(String::new, |counts| counts.deadline.to_string()))
+        }
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+#[test]
+fn an_owner_does_not_undo_what_root_is_having_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut host, event_rx) = host_on_disk(dir.path());
+    ask_together(&mut host, vec![(root(), set("trainer", "1h")), (user("ada"), set("trainer", "1ms"))]);
+    assert_eq!(deadlines_told(&host), [Err("forbidden")], "root waits for the disk");
+    event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    host.turn();
+    assert_eq!(deadlines_told(&host), [Ok("1h".to_owned())]);
+    let reset = || DeadlineAsk::Reset { tenant: "trainer".into() };
+    ask_together(&mut host, vec![(root(), reset()), (root(), set("trainer", "2h")), (user("ada"), reset())]);
+    for _ in 0..2 {
+        event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    host.turn();
+    assert_eq!(host.deadlines.said.all().iter().map(|said| said.given.by_uid).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn each_is_answered_with_what_it_said_though_another_said_something_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut host, event_rx) = host_on_disk(dir.path());
+    ask_together(&mut host, vec![(user("ada"), set("trainer", "9s")), (root(), set("trainer", "1h"))]);
+    for _ in 0..2 {
+        event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    host.turn();
+    assert_eq!(deadlines_told(&host), [Ok("9s".to_owned()), Ok("1h".to_owned())]);
+}
+
+#[test]
+fn a_container_that_is_removed_while_its_deadline_is_written_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut host, event_rx) = host_on_disk(dir.path());
+    ask_together(&mut host, vec![(root(), set("trainer", "9s"))]);
+    host.deadlines.overhear(&Event::ContainerGone { id: id("trainer") });
+    for _ in 0..2 {
+        event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    host.turn();
+    assert!(host.deadlines.said.all().is_empty(), "{:?}", host.deadlines.said.all());
+    drop(host);
+    assert!(Store::open(dir.path()).unwrap().overrides().is_empty());
+}
+
+#[test]
+fn who_asks_while_too_many_wait_for_the_disk_is_told_to_ask_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut host, event_rx) = host_on_disk(dir.path());
+    ask_together(&mut host, vec![(root(), set("trainer", "7s"))]);
+    event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    host.turn();
+    assert_eq!(host.deadline().as_deref(), Some("7s"));
+    ask_together(&mut host, (0..=MOST_WRITING).map(|_| (root(), set("trainer", "9s"))).collect());
+    let refused = host.answers.lock().unwrap().first().cloned().unwrap().unwrap_err().to_string();
+    assert!(refused.contains("ask again"), "{refused}");
+    for _ in 0..MOST_WRITING {
+        event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+    host.turn();
+    host.answers.lock().unwrap().clear();
+    host.ask(root(), set("trainer", "8s"));
+    event_rx.recv_timeout(Duration::from_secs(20)).unwrap();
+    host.turn();
+    assert_eq!(host.deadline().as_deref(), Some("8s"));
+}
+
+#[test]
+fn a_word_is_found_whatever_engine_the_container_is_taken_to_be_of() {
+    let mut host = host();
+    let key = |runtime| TenantKey::Container { runtime, id: id("trainer") };
+    let given = Given { deadline: None, by_uid: 7, at: Timestamp::UNIX_EPOCH };
+    let said = Override { tenant: key(Runtime::Docker), name: "trainer".into(), given };
+    host.deadlines.said.say(key(Runtime::Docker), Some(said));
+    for runtime in [Runtime::Docker, Runtime::Podman, Runtime::Unknown] {
+        assert_eq!(host.deadlines.said.of(&key(runtime)), Some(given));
+    }
+    host.deadlines.said.say(key(Runtime::Unknown), None);
+    assert_eq!(host.deadlines.said.of(&key(Runtime::Docker)), None);
+}
+
 #[test]
 fn a_container_the_engine_has_removed_is_forgotten_and_one_of_another_engine_is_not() {
     let mut host = host();
