@@ -65,6 +65,7 @@ pub(crate) fn admission() -> Admission {
         before: vec![before],
         endangered: vec!["b".into()],
         unknown: vec!["c".into()],
+        is_unreckoned: false,
     };
     Admission {
         fits: Fits::Unknown,

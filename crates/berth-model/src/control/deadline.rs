@@ -104,6 +104,9 @@ pub struct GpuAdmission {
     pub endangered: Vec<String>,
     /// Those of whom it is not known how long they take.
     pub unknown: Vec<String>,
+    /// It is not known because too many instants would have to be looked at.
+    #[serde(default)]
+    pub is_unreckoned: bool,
 }
 
 /// Work of a tenant that is under way, or may come at any time.

@@ -98,6 +98,43 @@ fn servers_count_with_what_they_may_ask_for() {
     assert_eq!(answer(servers(4), &server(0.3)), Fits::No);
 }
 
+/// Fifty servers and a batch job of an hour.
+fn busy(deadline: f64, takes: f64) -> Ground {
+    let servers = (0..50).map(|number| server(&format!("server-{number}"), deadline, exactly(takes)));
+    Ground { share: 0.9, ..ground(servers.chain([task("batch", 3600.0, 0.0, exactly(60.0))]).collect()) }
+}
+
+fn steps(ground: &Ground, newcomer: &Newcomer) -> usize {
+    Demand::new(ground, newcomer, By::Worst).walk(newcomer.deadline_seconds).1
+}
+
+#[test]
+fn few_instants_are_looked_at_however_many_there_are() {
+    let newcomer = newcomer(9.0, exactly(1.0));
+    for deadline in [1.85, 0.001] {
+        let ground = busy(deadline, deadline / 185.0);
+        assert_eq!(admit(&ground, &newcomer).fits, Fits::Yes);
+        assert!(steps(&ground, &newcomer) <= 20, "{}", steps(&ground, &newcomer));
+    }
+}
+
+#[test]
+fn what_takes_long_to_reckon_is_not_known_and_that_is_said() {
+    let newcomer = newcomer(9.0, exactly(0.000_01));
+    let ground = ground(vec![server("server", 0.001, exactly(0.000_999_9)), task("batch", 3600.0, 0.0, exactly(0.1))]);
+    let told = admit(&ground, &newcomer);
+    assert_eq!((told.fits, told.is_unreckoned), (Fits::Unknown, true));
+    assert!(steps(&ground, &newcomer) * 3 <= MOST_LOOKS + 3, "{}", steps(&ground, &newcomer));
+    let close = admit(&busy(1.0, 0.02), &Newcomer { takes: about(1.0, 900.0), ..newcomer });
+    assert!(!close.is_unreckoned, "{close:?}");
+}
+
+#[test]
+fn those_who_serve_very_often_are_named_as_endangered_too() {
+    let told = admit(&busy(0.001, 0.000_01), &newcomer(9.0, exactly(5.0)));
+    assert_eq!((told.fits, told.endangered.len()), (Fits::No, 50));
+}
+
 /// Earliest deadline first in whole seconds until everything that can be late is over: whether somebody who is due with the newcomer or
 /// later is.
 fn simulated(loads: &[Load], newcomer: &Newcomer) -> bool {
@@ -174,6 +211,23 @@ proptest! {
             (Fits::Unknown, _) => prop_assert!((rate - 1.0).abs() <= TOLERANCE),
             (Fits::No, true) => prop_assert!(rate > 1.0, "somebody is late long after the simulation has ended"),
             (told, is_in_time) => prop_assert_eq!(told, if is_in_time { Fits::Yes } else { Fits::No }),
+        }
+    }
+
+    /// By looking at every instant.
+    #[test]
+    fn no_instant_that_matters_is_left_out(loads in any_vague_loads(), newcomer in any_newcomer(), share in 0.1..=1.0f64) {
+        let (ground, due) = (Ground { share, ..ground(loads) }, newcomer.deadline_seconds);
+        let demand = Demand::new(&ground, &newcomer, By::Most);
+        let late = demand.streams.iter().flat_map(|stream| stream.instants(due, 500.0));
+        let late = late.filter(|at| demand.is_late(demand.by(*at), *at)).reduce(f64::max);
+        match demand.outcome(due) {
+            Outcome::LateAt(at) if at <= 500.0 && demand.rate() < share => {
+                prop_assert!(late.is_some_and(|late| (late - at).abs() <= TOLERANCE), "{:?} and not {}", late, at);
+            }
+            Outcome::LateAt(_) => {}
+            Outcome::InTime => prop_assert_eq!(late, None),
+            Outcome::Unreckoned => prop_assert!((demand.rate() - share).abs() <= TOLERANCE),
         }
     }
 

@@ -120,6 +120,9 @@ fn verdict(told: &Admission) -> String {
             Some(gpu) if !gpu.unknown.is_empty() => {
                 format!("of some on GPU {} it is not known how long they take", gpu.gpu)
             }
+            Some(gpu) if gpu.is_unreckoned => {
+                format!("on GPU {} too many units come too close together to reckon them through", gpu.gpu)
+            }
             _ => format!("{what} would usually be met, but not if all take as long as nine in ten do"),
         },
     }
@@ -203,6 +206,7 @@ mod tests {
             before: before.to_vec(),
             endangered: vec!["server".into(), "later".into()],
             unknown: vec!["late".into()],
+            is_unreckoned: false,
         };
         Admission {
             fits,
@@ -235,6 +239,8 @@ mod tests {
         let mut close = told(Fits::Unknown);
         close.gpus[0].unknown.clear();
         assert!(first(&close).contains("usually be met"), "{}", first(&close));
+        close.gpus[0].is_unreckoned = true;
+        assert!(first(&close).contains("to reckon them through"), "{}", first(&close));
         let nowhere = Admission { gpu: None, gpus: vec![], ..told(Fits::Unknown) };
         assert_eq!(first(&nowhere), "unknown: there is no GPU");
     }
