@@ -160,8 +160,10 @@ pub struct Deadlines {
     pub burst_gap: Span,
     /// Who computes again after having been idle for this long serves requests (`unit = "auto"`).
     pub serves_after: Span,
-    /// How short and how long deadlines may be, such as `owner eve* 30s..10m`, `label tier=batch 1m..` or `everybody 1s..`. The first that
-    /// applies counts; a deadline outside counts as the nearest inside, and that is shown.
+    /// How short and how long deadlines may be, such as `owner eve* 30s..10m`, `label tier=batch 1m..` or `everybody 1s..`. Of all
+    /// that apply the strictest counts, since labels, and owners that labels name, are the word of whoever starts a container: who wants
+    /// exceptions writes no rule for everybody. A deadline outside counts as the nearest inside, and that is shown; where the rules
+    /// leave nothing, the longer deadline counts.
     pub bounds: Vec<Bound>,
 }
 

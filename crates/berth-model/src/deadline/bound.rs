@@ -1,4 +1,7 @@
 //! Bounds that an administrator sets on the deadlines of others: nobody comes first by writing a shorter one.
+//!
+//! Labels, and owners that labels name, are the word of whoever starts a container. So the strictest of all rules that apply counts:
+//! nobody gets out of one by naming itself so that another applies too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,12 +39,14 @@ pub struct InvalidBound {
     text: String,
 }
 
-impl Bound {
-    /// The deadline put within the bound.
-    pub fn clamp(&self, deadline: Deadline) -> Deadline {
-        let raised = self.shortest.map_or(deadline, |shortest| deadline.max(shortest));
-        self.longest.map_or(raised, |longest| raised.min(longest))
-    }
+/// The deadline put within all of these, and the rule that changed it. Where they leave nothing, the longer one counts.
+pub fn within<'a>(bounds: &[&'a Bound], asked: Deadline) -> (Deadline, Option<&'a Bound>) {
+    let shortests = bounds.iter().filter_map(|bound| Some((bound.shortest?, *bound)));
+    let longests = bounds.iter().filter_map(|bound| Some((bound.longest?, *bound)));
+    let lowered = longests.min_by_key(|(longest, _)| *longest).filter(|(longest, _)| *longest < asked);
+    let (deadline, by) = lowered.map_or((asked, None), |(longest, bound)| (longest, Some(bound)));
+    let raised = shortests.max_by_key(|(shortest, _)| *shortest).filter(|(shortest, _)| *shortest > deadline);
+    raised.map_or((deadline, by), |(shortest, bound)| (shortest, Some(bound)))
 }
 
 impl FromStr for Bound {
@@ -121,10 +126,34 @@ mod tests {
         }
     }
 
+    fn put_within(bounds: &[&str], asked: &str) -> (String, Option<String>) {
+        let bounds: Vec<Bound> = bounds.iter().map(|text| text.parse().unwrap()).collect();
+        let (deadline, by) = within(&bounds.iter().collect::<Vec<_>>(), asked.parse().unwrap());
+        (deadline.to_string(), by.map(ToString::to_string))
+    }
+
     #[test]
     fn a_deadline_outside_is_put_at_the_nearest_end() {
-        let bound: Bound = "everybody 2s..5s".parse().unwrap();
-        let clamped = ["1", "3", "9"].map(|text| bound.clamp(text.parse().unwrap()).to_string());
+        let clamped = ["1", "3", "9"].map(|asked| put_within(&["everybody 2s..5s"], asked).0);
         assert_eq!(clamped, ["2s", "3s", "5s"]);
+    }
+
+    #[test]
+    fn the_strictest_of_several_counts_in_whatever_order_they_are() {
+        let mut bounds = ["everybody 2s..1m", "owner eve 10s..", "label tier=fast 1s..30s"];
+        for _ in 0..2 {
+            assert_eq!(put_within(&bounds, "1ms"), ("10s".into(), Some("owner eve 10s..".into())));
+            assert_eq!(put_within(&bounds, "1h"), ("30s".into(), Some("label tier=fast 1s..30s".into())));
+            assert_eq!(put_within(&bounds, "20s"), ("20s".into(), None));
+            bounds.reverse();
+        }
+    }
+
+    #[test]
+    fn where_bounds_leave_nothing_the_longer_counts() {
+        let bounds = ["owner eve ..5s", "everybody 9s.."];
+        for asked in ["1s", "7s", "1h"] {
+            assert_eq!(put_within(&bounds, asked), ("9s".into(), Some("everybody 9s..".into())));
+        }
     }
 }

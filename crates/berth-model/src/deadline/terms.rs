@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::bound::{Bound, Whose};
+use super::bound::{Bound, Whose, within};
 use super::{Deadline, LABEL, UNIT_LABEL, UnitRule};
 use crate::settings::Deadlines;
 
@@ -76,9 +76,9 @@ pub fn terms(who: Who<'_>, settings: &Deadlines) -> Read {
         None => labelled,
     };
     let terms = found.map(|(asked, origin)| {
-        let bound = settings.bounds.iter().find(|bound| applies(&bound.whose, who));
-        let deadline = bound.map_or(asked, |bound| bound.clamp(asked));
-        let asked = bound.filter(|_| deadline != asked).map(|bound| Asked { deadline: asked, bound: bound.clone() });
+        let bounds: Vec<&Bound> = settings.bounds.iter().filter(|bound| applies(&bound.whose, who)).collect();
+        let (deadline, by) = within(&bounds, asked);
+        let asked = by.map(|bound| Asked { deadline: asked, bound: bound.clone() });
         Terms { deadline, origin, asked, unit }
     });
     Read { terms, unread }
@@ -187,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bound_that_applies_counts_and_what_it_changed_is_told() {
-        let bounds = ["owner eve 1h..", "label tier=batch 30s..", "everybody 2s..1m"];
+    fn the_strictest_of_the_bounds_that_apply_counts_and_what_it_changed_is_told() {
+        let bounds = ["owner eve 1h..", "label tier=fast 1ms..", "label tier=batch 30s..", "everybody 2s..1m"];
         let settings = Deadlines { bounds: bounds.map(|text| text.parse().unwrap()).into(), ..Deadlines::default() };
         let counted = |labels: &[(&str, &str)], given| {
             let terms = read(labels, given, &settings).terms.unwrap();
@@ -198,6 +198,8 @@ mod tests {
         assert_eq!(counted(&[("9", "")], None), ("9s".into(), None));
         let batch = [("tier", "batch"), ("berth.deadline", "9")];
         assert_eq!(counted(&batch, None), ("30s".into(), Some("label tier=batch 30s..".into())));
+        let escaping = [("tier", "fast"), ("berth.deadline", "100ms")];
+        assert_eq!(counted(&escaping, None), ("2s".into(), Some("everybody 2s..1m".into())), "a label is its own word");
         assert_eq!(counted(&[], set(Some("2h"))).0, "1m", "a person's word too");
     }
 }
