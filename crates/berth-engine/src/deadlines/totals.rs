@@ -9,7 +9,8 @@ use berth_model::{ContainerId, TenantKey};
 
 /// Tenants whose units are counted; of more, the one that was judged longest ago is forgotten.
 const MOST_TENANTS: usize = 1_024;
-/// Owners told apart; the rest are counted together, without a name.
+/// Owners told apart. A label makes up any number of them, so that of more the one that was judged longest ago is forgotten: its
+/// counters end, and begin anew if it comes back. To count it on among others would count the same units again.
 const MOST_OWNERS: usize = 64;
 /// Upper ends of the histograms' buckets, in seconds.
 const FLOATS: [f64; 15] = [-300.0, -60.0, -10.0, -5.0, -1.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0];
@@ -18,7 +19,7 @@ const RUNS: [f64; 14] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 
 #[derive(Debug)]
 pub(super) struct Totals {
     tenants: BTreeMap<TenantKey, Sum>,
-    owners: BTreeMap<(Option<String>, Unit), Tally>,
+    owners: BTreeMap<Option<String>, OwnerSum>,
     warnings: u64,
     floats: Histogram,
     runs: Histogram,
@@ -29,6 +30,12 @@ pub(super) struct Totals {
 struct Sum {
     tally: Tally,
     last_float_seconds: Option<f64>,
+    newest: u64,
+}
+
+#[derive(Debug, Default)]
+struct OwnerSum {
+    tallies: BTreeMap<Unit, Tally>,
     newest: u64,
 }
 
@@ -49,10 +56,7 @@ impl Totals {
 
     pub fn note(&mut self, tenant: &TenantKey, judgement: &Judgement) {
         self.count_tenant(tenant, judgement);
-        let owner = judgement.workload.owner.clone();
-        let is_known = self.owners.keys().any(|(known, _)| *known == owner);
-        let owner = owner.filter(|_| is_known || self.owners.len() < MOST_OWNERS);
-        self.owners.entry((owner, judgement.unit)).or_default().add(judgement.verdict());
+        self.count_owner(judgement);
         if let Some(float) = judgement.float_seconds {
             count(&mut self.floats, float);
         }
@@ -75,16 +79,26 @@ impl Totals {
     }
 
     pub fn view(&self) -> DeadlineTotals {
-        let tallies = self.owners.iter().map(|((owner, unit), tally)| OwnerTally {
-            owner: owner.clone(),
-            unit: *unit,
-            tally: *tally,
+        let tallies = self.owners.iter().flat_map(|(owner, sum)| {
+            let of_unit =
+                |(unit, tally): (&Unit, &Tally)| OwnerTally { owner: owner.clone(), unit: *unit, tally: *tally };
+            sum.tallies.iter().map(of_unit)
         });
         DeadlineTotals {
             tallies: tallies.collect(),
             warnings: self.warnings,
             float_seconds: self.floats.clone(),
             run_seconds: self.runs.clone(),
+        }
+    }
+
+    fn count_owner(&mut self, judgement: &Judgement) {
+        let sum = self.owners.entry(judgement.workload.owner.clone()).or_default();
+        sum.newest = self.count;
+        sum.tallies.entry(judgement.unit).or_default().add(judgement.verdict());
+        if self.owners.len() > MOST_OWNERS {
+            let oldest = self.owners.iter().min_by_key(|(_, sum)| sum.newest).map(|(owner, _)| owner.clone());
+            oldest.map(|owner| self.owners.remove(&owner));
         }
     }
 
@@ -111,5 +125,68 @@ fn count(histogram: &mut Histogram, value: f64) {
     let bucket = histogram.buckets.iter_mut().find(|(end, _)| end.is_none_or(|end| value <= end));
     if let Some((_, count)) = bucket {
         *count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::TaskId;
+    use berth_model::history::Workload;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// A unit of this owner that was in time.
+    fn hit(owner: &str, unit: Unit) -> Judgement {
+        Judgement {
+            task_id: TaskId(1),
+            workload: Workload { owner: Some(owner.to_owned()), image: None, command: String::new() },
+            unit,
+            deadline: "9s".parse().unwrap(),
+            started_at: Timestamp::UNIX_EPOCH,
+            due_at: Timestamp::UNIX_EPOCH,
+            seconds: Some(1.0),
+            float_seconds: Some(8.0),
+            deadline_hit: Some(true),
+            active_seconds: None,
+            held_seconds: 0.0,
+            contended_seconds: 0.0,
+            why: None,
+            unwritten: Tally::default(),
+        }
+    }
+
+    fn note(totals: &mut Totals, owner: &str, unit: Unit) {
+        totals.note(&TenantKey::User { uid: 1 }, &hit(owner, unit));
+    }
+
+    fn owners(totals: &Totals) -> Vec<String> {
+        totals.view().tallies.into_iter().filter_map(|tally| tally.owner).collect()
+    }
+
+    #[test]
+    fn owners_are_counted_and_not_their_kinds_of_work() {
+        let mut totals = Totals::default();
+        for number in 0..MOST_OWNERS {
+            note(&mut totals, &number.to_string(), Unit::Task);
+            note(&mut totals, &number.to_string(), Unit::Burst);
+        }
+        assert_eq!(owners(&totals).len(), 2 * MOST_OWNERS);
+    }
+
+    #[test]
+    fn owners_that_were_made_up_push_nobody_out_for_good() {
+        let mut totals = Totals::default();
+        note(&mut totals, "gone", Unit::Task);
+        for number in 0..2 * MOST_OWNERS {
+            note(&mut totals, &number.to_string(), Unit::Task);
+            note(&mut totals, "ada", Unit::Task);
+        }
+        let ada = totals.view().tallies.into_iter().find(|tally| tally.owner.as_deref() == Some("ada")).unwrap();
+        assert_eq!(ada.tally.hits, 2 * MOST_OWNERS as u64, "she comes often enough");
+        assert!(!owners(&totals).contains(&"gone".to_owned()));
+        note(&mut totals, "gone", Unit::Task);
+        assert!(owners(&totals).contains(&"gone".to_owned()));
+        assert_eq!(owners(&totals).len(), MOST_OWNERS);
     }
 }
