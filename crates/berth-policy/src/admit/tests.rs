@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::demand::MOST_LOOKS;
 use super::*;
 
 /// Takes exactly so long.
@@ -105,7 +106,7 @@ fn busy(deadline: f64, takes: f64) -> Ground {
 }
 
 fn steps(ground: &Ground, newcomer: &Newcomer) -> usize {
-    Demand::new(ground, newcomer, By::Worst).walk(newcomer.deadline_seconds).1
+    demand(ground, newcomer, By::Worst).walk(newcomer.deadline_seconds).1
 }
 
 #[test]
@@ -125,6 +126,8 @@ fn what_takes_long_to_reckon_is_not_known_and_that_is_said() {
     let told = admit(&ground, &newcomer);
     assert_eq!((told.fits, told.is_unreckoned), (Fits::Unknown, true));
     assert!(steps(&ground, &newcomer) * 3 <= MOST_LOOKS + 3, "{}", steps(&ground, &newcomer));
+    let over = Ground { share: 0.999, ..ground.clone() };
+    assert_eq!(admit(&over, &newcomer).fits, Fits::No, "it only gets worse");
     let close = admit(&busy(1.0, 0.02), &Newcomer { takes: about(1.0, 900.0), ..newcomer });
     assert!(!close.is_unreckoned, "{close:?}");
 }
@@ -218,7 +221,7 @@ proptest! {
     #[test]
     fn no_instant_that_matters_is_left_out(loads in any_vague_loads(), newcomer in any_newcomer(), share in 0.1..=1.0f64) {
         let (ground, due) = (Ground { share, ..ground(loads) }, newcomer.deadline_seconds);
-        let demand = Demand::new(&ground, &newcomer, By::Most);
+        let demand = super::demand(&ground, &newcomer, By::Most);
         let late = demand.streams.iter().flat_map(|stream| stream.instants(due, 500.0));
         let late = late.filter(|at| demand.is_late(demand.by(*at), *at)).reduce(f64::max);
         match demand.outcome(due) {
