@@ -13,7 +13,7 @@
 //! *What is left of a unit of work* is its usual GPU time less what it had. Usual is the median: nine in ten is what one of them may
 //! need, but all of them together never do, and who is given up for that was given up for nothing. Who has taken longer than
 //! usual is taken to need what nine in ten do, then the most that any did. Of whom nothing is known is taken to be in time
-//! until its deadline has passed: its place is by that alone, and it keeps its turn over short pauses as if it was tight.
+//! until its deadline has passed: its place is by that alone.
 //!
 //! A task is not done when it has computed: it must be early by what its like did after that, as far as is known.
 //!
@@ -22,6 +22,9 @@
 //! that, only when they are owed a whole quantum. So do those that are lost, once they have stood for
 //! [`FifoSettings::longest_wait`]. Beside *n* others like it nobody stands for longer than `longest_wait + (n + 1) × (quantum + longest
 //! kernel) × (1 + 2 / rest)`.
+//!
+//! *Pauses*: who pauses in the middle of its work keeps its turn for a moment from those with a lesser claim ([`crate::turns`]): they
+//! cannot be stopped once they have launched.
 //!
 //! *Beside* one with a deadline nobody computes unless there is time for it, however little both have loaded. All else is as in `fifo`, and without any
 //! deadline so is every decision.
@@ -85,7 +88,8 @@ impl Claims for Deadlines {
             let due = works(unit).map(|(_, work)| work.due).min().unwrap_or(job.due);
             unit.claim = Claim::InTime { by: job.due, left: job.left, due };
             unit.is_lost = now + job.left > job.due;
-            unit.is_unmeasured = !unit.is_lost && works(unit).any(|(_, work)| work.takes.is_none());
+            let is_known = works(unit).all(|(_, work)| work.takes.is_some());
+            unit.is_midway = !unit.is_lost && (!is_known || !job.left.is_zero());
             if unit.is_lost {
                 unit.claim = Claim::Rest;
             } else {

@@ -91,8 +91,9 @@ impl<'r, 'a> Round<'r, 'a> {
     /// How long the turn is kept for one that pauses in the middle of its work and would be late if another went first, who cannot
     /// be stopped once it has launched: for half of what that would take, and a slice at most.
     ///
-    /// Of whom nobody knows how much is left might be late, too. For such a one it is kept no longer than its bursts take, and not at
-    /// all where its pauses are longer than that: the GPU rests for it half of the time at most.
+    /// One that has time, or of whom nobody knows how much is left, would lose the next kernel to the other's beside it, since a hold
+    /// takes longer than a short pause. For such a one the turn is kept no longer than its bursts take, and not at all where its pauses are
+    /// longer than that: the GPU rests for it half of the time at most.
     fn patience(&self, unit: &Unit<'_>, other: &Unit<'_>, book: &Book) -> Duration {
         let slice = self.settings.slice.get();
         let known = |unit: &Unit<'_>| Some(unit.length.burst()).filter(|burst| !burst.is_zero()).unwrap_or(slice);
@@ -106,7 +107,7 @@ impl<'r, 'a> Round<'r, 'a> {
         } else {
             let pause = most.min(known(unit));
             let mut each = unit.members.iter().filter_map(|tenant| book.get(&tenant.key));
-            let is_worth_it = unit.is_unmeasured && each.all(|record| record.is_back_within(pause));
+            let is_worth_it = unit.is_midway && each.all(|record| record.is_back_within(pause));
             if is_worth_it { pause } else { Duration::ZERO }
         }
     }

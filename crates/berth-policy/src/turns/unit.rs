@@ -36,8 +36,8 @@ pub(crate) struct Unit<'a> {
     pub spare: Option<Duration>,
     /// It has a deadline and cannot meet it any more.
     pub is_lost: bool,
-    /// It has a deadline it may meet, and nothing says how much of its work is left.
-    pub is_unmeasured: bool,
+    /// It has a deadline it may meet, and some of its work is left, or nothing says how much.
+    pub is_midway: bool,
     /// The policy may hold every member of it.
     pub is_movable: bool,
     /// Since when some member computes.
@@ -93,7 +93,7 @@ fn unit<'a>(
         claim: Claim::default(),
         spare: None,
         is_lost: false,
-        is_unmeasured: false,
+        is_midway: false,
         is_movable: each().all(|tenant| !tenant.means.is_empty() && tenant.stand != Stand::ByPerson),
         busy_since,
         standing_since: each().filter_map(standing_since).min(),

@@ -321,26 +321,34 @@ fn first_timers(loads_mib: u64, pause_ms: u64) -> Vec<Job> {
 
 /// Also where all have loaded so little that they might be light, and where a hold comes too late for the launch after a pause.
 #[test]
-fn those_of_whom_nothing_is_known_go_one_after_the_other_in_the_order_of_their_deadlines() {
+fn those_that_pause_go_one_after_the_other_in_the_order_of_their_deadlines_known_or_not() {
     for (loads_mib, pause_ms, delay_ms) in [(900, 1, 0), (900, 1, 3), (60, 1, 0), (60, 1, 3), (60, 20, 10)] {
-        let mut host = Host::new(1, 24_000, first_timers(loads_mib, pause_ms));
-        host.delay = delay_ms * MS;
-        host.run(&mut Edf::new(FifoSettings::default(), EdfSettings::default()), 60_000);
-        assert_eq!((late(&host), host.crowded), (0, 0), "{loads_mib} {pause_ms} {delay_ms}\n{}", host.trace);
-        let ends = host.beings.iter().map(|being| being.finished);
-        assert!(ends.is_sorted(), "{loads_mib} {pause_ms} {delay_ms}\n{}", host.trace);
+        let jobs = first_timers(loads_mib, pause_ms);
+        in_order_and_alone(jobs.clone(), delay_ms);
+        let known = |(n, job): (u64, Job)| job.due(3_000 * (n + 1));
+        in_order_and_alone((0..).zip(jobs).map(known).collect(), delay_ms);
     }
+}
+
+fn in_order_and_alone(jobs: Vec<Job>, delay_ms: u64) {
+    let mut host = Host::new(1, 24_000, jobs);
+    host.delay = delay_ms * MS;
+    host.run(&mut Edf::new(FifoSettings::default(), EdfSettings::default()), 60_000);
+    assert_eq!((late(&host), host.crowded), (0, 0), "{:?}\n{}", host.being("job-0").job, host.trace);
+    let ends = host.beings.iter().map(|being| being.finished);
+    assert!(ends.is_sorted(), "{:?}\n{}", host.being("job-0").job, host.trace);
 }
 
 /// With pauses shorter than its bursts it keeps its turn over them, so the other stands for at most twice as long as it computes. With
 /// longer ones it does so once, until that is known.
 #[test]
-fn for_one_of_whom_nothing_is_known_the_gpu_rests_half_of_the_time_at_most() {
-    for (pause_ms, most_ms) in [(20, 2 * 900), (60, 900 + 100)] {
+fn for_one_that_pauses_the_gpu_rests_half_of_the_time_at_most() {
+    for ((pause_ms, most_ms), is_known) in [((20, 2 * 900), false), ((60, 900 + 100), false), ((60, 900 + 100), true)] {
         let rounds = (0..30).flat_map(|_| [Do::Compute(30), Do::Rest(pause_ms)]);
         let script: Vec<Do> = [Do::Load(100), Do::Take(800)].into_iter().chain(rounds).collect();
-        let jobs = vec![Job::new("pauses", 0, &script).due_unknown(30_000), task("none", 0, &[60; 50])];
-        let host = played_on_one(jobs, 60_000);
+        let pauses = Job::new("pauses", 0, &script);
+        let pauses = if is_known { pauses.due(30_000) } else { pauses.due_unknown(30_000) };
+        let host = played_on_one(vec![pauses, task("none", 0, &[60; 50])], 60_000);
         let stood = host.being("none").waits.iter().sum::<u64>() / MS;
         assert!(stood <= most_ms, "{stood} ms\n{}", host.trace);
         assert_eq!((late(&host), host.crowded), (0, 0), "{}", host.trace);
