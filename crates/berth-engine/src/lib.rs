@@ -277,6 +277,9 @@ impl Loop {
         self.deadlines.tasks().into_iter().for_each(|judgement| self.monitor.judged(judgement));
         changes.extend(self.answer(snapshot, now));
         self.turn_at = self.turn_at.into_iter().chain(self.deadlines.again_at(now.mono)).min();
+        if self.deadlines.looks_for_some() {
+            return;
+        }
         let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
         match &mut self.manager {
             Ok(manager) => manager.keep_open(snapshot, &left, now),
@@ -359,6 +362,7 @@ impl Loop {
     fn leave(&mut self) {
         let now = self.steady.date(clock::anchor());
         let mut snapshot = self.monitor.snapshot(&now);
+        self.deadlines.flush();
         let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
         match &self.manager {
             Ok(manager) => manager.leave(&mut snapshot, &left, &now),

@@ -15,9 +15,11 @@ mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_model::deadline::{
     Judge, Judged, Left, Origin, Pulse, Read, Sitting, Spread, Tally, Terms, Unit, UnitRule, Verdict, Who, terms,
+    unit_rule,
 };
 use berth_model::history::{Happening, Judgement, LeftOpen, Record, Workload};
 use berth_model::snapshot::{DeadlineRow, WorkRow};
@@ -36,6 +38,11 @@ pub(crate) use said::Said;
 use spreads::Spreads;
 pub(crate) use standing::owners;
 use totals::Totals;
+
+/// How long those of the daemon before are looked for where the driver does not answer.
+const LOOKED_FOR: Duration = Duration::from_secs(30);
+/// Tenants whose deadlines are remembered after they left.
+const MOST_READ: usize = 1_024;
 
 /// What the host tells about its tenants, at one turn.
 pub(crate) struct Scene<'a> {
@@ -67,6 +74,8 @@ pub(crate) struct Deadlines {
     left: BTreeMap<TenantKey, Person>,
     /// Units of an earlier boot: nobody saw their end.
     lost: Vec<(TenantKey, Left, Person)>,
+    /// When this daemon first attended.
+    since: Option<Mono>,
     /// To be told.
     changes: Vec<Change>,
 }
@@ -103,6 +112,7 @@ impl Deadlines {
             warned: BTreeMap::new(),
             left: BTreeMap::new(),
             lost: Vec::new(),
+            since: None,
             changes: Vec::new(),
         }
     }
@@ -129,7 +139,7 @@ impl Deadlines {
         for Record { tenant, name, what, .. } in left_open {
             let Happening::Task(story) = what else { continue };
             let Some(LeftOpen { boot: of, left }) = story.left.map(|left| *left) else { continue };
-            let at = left.open.started;
+            let at = left.open.as_ref().map_or(left.heard, |open| open.started);
             let start = Start { task: story.task_id, at, evidence: story.start_evidence };
             let person = Person { name, workload: story.workload, start };
             if boot == Some(&of) {
@@ -166,12 +176,14 @@ impl Deadlines {
         }
         let rows: BTreeMap<&TenantKey, &TaskRow> =
             scene.snapshot.tasks.iter().rev().map(|row| (&row.tenant, row)).collect();
-        for (tenant, row) in rows {
+        for (tenant, row) in &rows {
             self.sit(tenant, row, scene);
         }
-        if scene.snapshot.counters.samples > 0 {
-            self.give_up_on_the_lost(scene.now);
+        // What is known of those who left is for telling only what is new when they come back.
+        if self.reads.len() > MOST_READ {
+            self.reads.retain(|tenant, _| rows.contains_key(tenant));
         }
+        self.give_up_on_the_lost(scene);
         self.records.write_due(scene.now);
     }
 
@@ -202,6 +214,16 @@ impl Deadlines {
         ends.chain(self.answer_by()).filter(|at| *at > now).min()
     }
 
+    /// Units of the daemon before of which it is not known yet whether they go on: what is on record of them must stay.
+    pub fn looks_for_some(&self) -> bool {
+        !self.left.is_empty() || !self.lost.is_empty()
+    }
+
+    /// The daemon stops: what waits to be written down is.
+    pub fn flush(&mut self) {
+        self.records.flush_all();
+    }
+
     /// Fills in everybody's deadline, and tells what is to be told.
     pub fn show(&mut self, snapshot: &mut Snapshot, now: &Anchor) -> Vec<Change> {
         for row in &mut snapshot.tasks {
@@ -223,6 +245,7 @@ impl Deadlines {
 
     fn sit(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) {
         let read = self.read(tenant, row, scene);
+        self.reads.insert(tenant.clone(), read.clone());
         let Some(person) = self.people.get_mut(tenant).filter(|_| row.task_id.is_some()) else { return };
         person.name.clone_from(&row.container_name);
         person.workload = workload(row);
@@ -233,11 +256,11 @@ impl Deadlines {
             task_started: at,
             evidence,
             processes: (scene.processes)(tenant),
+            unit: unit_rule((scene.labels)(tenant), &self.rules),
             terms: read.terms.as_ref(),
             pulse: (scene.pulse)(row),
         };
         let judged = self.judge.sit(sitting, scene.now.mono);
-        self.reads.insert(tenant.clone(), read);
         if let Some(judged) = judged {
             self.judged(&judged, scene.now);
         }
@@ -284,7 +307,6 @@ impl Deadlines {
         }
         self.records.flush(tenant);
         self.people.remove(tenant);
-        self.reads.remove(tenant);
         self.warned.remove(tenant);
     }
 
@@ -305,6 +327,7 @@ impl Deadlines {
             task_started: start.at,
             evidence: start.evidence,
             processes: BTreeSet::new(),
+            unit: unit_rule((scene.labels)(tenant), &self.rules),
             terms: read.terms.as_ref(),
             pulse: Pulse::Unknown,
         };
@@ -312,18 +335,27 @@ impl Deadlines {
     }
 
     /// Units of the daemon before that nobody has come back for by the first look: nobody saw their end.
-    fn give_up_on_the_lost(&mut self, now: &Anchor) {
-        let mut people = std::mem::take(&mut self.left);
-        let lost = self.judge.lost().into_iter().filter_map(|(tenant, left)| {
-            let person = people.remove(&tenant)?;
+    fn give_up_on_the_lost(&mut self, scene: &Scene<'_>) {
+        let (snapshot, now) = (scene.snapshot, scene.now);
+        let is_late = now.mono.since(*self.since.get_or_insert(now.mono)) >= LOOKED_FOR;
+        if !self.looks_for_some() || (snapshot.counters.samples == 0 && !is_late) {
+            return;
+        }
+        let is_coming = |tenant: &TenantKey| {
+            let mut rows = snapshot.tasks.iter();
+            !is_late && rows.any(|row| row.task_id.is_none() && row.tenant.is(tenant))
+        };
+        let lost = self.judge.lost(is_coming).into_iter().filter_map(|(tenant, left)| {
+            let person = self.left.remove(&tenant)?;
             Some((tenant, left, person))
         });
         let lost: Vec<_> = lost.chain(std::mem::take(&mut self.lost)).collect();
         for (tenant, Left { deadline, open, .. }, Person { name, workload, start }) in lost {
-            let Some(deadline) = deadline else { continue };
+            let (Some(deadline), Some(open)) = (deadline, open) else { continue };
             let judged = open.judged(&tenant, start.task, deadline, None);
             self.note(&judged, name, workload, now);
         }
+        self.left.retain(|tenant, _| is_coming(tenant));
     }
 
     fn judged(&mut self, judged: &Judged, now: &Anchor) {

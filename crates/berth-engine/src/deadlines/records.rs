@@ -54,6 +54,12 @@ impl Records {
         }
     }
 
+    pub fn flush_all(&mut self) {
+        for record in std::mem::take(&mut self.tenants).into_values().filter_map(|recent| recent.waiting) {
+            write(self.writer.as_ref(), record);
+        }
+    }
+
     pub fn again_at(&self) -> Option<Mono> {
         let waiting = self.tenants.values().filter(|recent| recent.waiting.is_some());
         waiting.filter_map(|recent| Some(recent.written? + BETWEEN)).min()

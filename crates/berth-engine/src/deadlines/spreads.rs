@@ -23,11 +23,18 @@ pub(super) struct Spreads {
 
 #[derive(Debug, Default)]
 struct Kind {
-    judged: VecDeque<f64>,
-    tasks: VecDeque<f64>,
-    /// Of judged ones also the time they took in all, without what others cost them.
-    runs: VecDeque<f64>,
+    judged: VecDeque<Took>,
+    tasks: VecDeque<Took>,
     newest: u64,
+}
+
+/// What one unit took, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Took {
+    /// GPU time, as if alone.
+    active: f64,
+    /// From start to end, without what others cost it, and no less than `active`; only of judged ones, where their end was seen.
+    run: Option<f64>,
 }
 
 impl Spreads {
@@ -36,7 +43,7 @@ impl Spreads {
             Happening::Judged(judgement) => self.judged(judgement),
             Happening::Task(story) if story.end.is_some() && story.start_evidence != Evidence::Process => {
                 if let Some(active) = story.spent.active_seconds {
-                    self.add(&story.workload, Unit::Task, |kind| &mut kind.tasks, active);
+                    self.add(&story.workload, Unit::Task, |kind| &mut kind.tasks, Took { active, run: None });
                 }
             }
             _ => {}
@@ -45,21 +52,19 @@ impl Spreads {
 
     pub fn judged(&mut self, judgement: &Judgement) {
         if let Some(active) = judgement.active_seconds {
-            self.add(&judgement.workload, judgement.unit, |kind| &mut kind.judged, active);
-            if let Some(seconds) = judgement.seconds {
-                let run = (seconds - judgement.held_seconds - judgement.contended_seconds).max(active);
-                self.add(&judgement.workload, judgement.unit, |kind| &mut kind.runs, run);
-            }
+            let run = |seconds: f64| (seconds - judgement.held_seconds - judgement.contended_seconds).max(active);
+            let took = Took { active, run: judgement.seconds.map(run) };
+            self.add(&judgement.workload, judgement.unit, |kind| &mut kind.judged, took);
         }
     }
 
     /// `None` if nothing like it was seen.
     pub fn of(&self, workload: &Workload, unit: Unit) -> Option<Spread> {
-        Spread::of(self.kinds.get(&(workload.clone(), unit))?.active())
+        Spread::of(self.kinds.get(&(workload.clone(), unit))?.took().map(|took| took.active))
     }
 
-    /// GPU time that units took of whatever is like the candidate, and how long they took in all; nothing where it is not said what
-    /// it is.
+    /// GPU time that units took of whatever is like the candidate, and how long the same took in all: at least as much, and only where
+    /// that is known of any. Nothing where it is not said what it is.
     pub fn like(&self, candidate: &Candidate) -> (Option<Spread>, Option<Spread>) {
         let Candidate { image, command, owner, unit, .. } = candidate;
         if image.is_none() && command.is_none() {
@@ -70,20 +75,23 @@ impl Spreads {
                 && command.as_ref().is_none_or(|command| workload.command == *command)
                 && owner.as_ref().is_none_or(|owner| workload.owner.as_ref() == Some(owner))
         };
-        let kinds = || self.kinds.iter().filter(|((workload, of), _)| of == unit && is_like(workload));
-        let active = Spread::of(kinds().flat_map(|(_, kind)| kind.active()));
-        (active, Spread::of(kinds().flat_map(|(_, kind)| kind.runs.iter().copied())))
+        let kinds = self.kinds.iter().filter(|((workload, of), _)| of == unit && is_like(workload));
+        let took: Vec<Took> = kinds.flat_map(|(_, kind)| kind.took()).collect();
+        let run = Spread::of(took.iter().map(|took| took.run.unwrap_or(took.active)));
+        let run = run.filter(|_| took.iter().any(|took| took.run.is_some()));
+        (Spread::of(took.iter().map(|took| took.active)), run)
     }
 
-    fn add(&mut self, workload: &Workload, unit: Unit, which: fn(&mut Kind) -> &mut VecDeque<f64>, active: f64) {
-        if workload.command.is_empty() {
+    fn add(&mut self, workload: &Workload, unit: Unit, which: fn(&mut Kind) -> &mut VecDeque<Took>, took: Took) {
+        // Who never computed, as one that crashed before it could, says nothing of how long computing takes.
+        if workload.command.is_empty() || took.active <= 0.0 {
             return;
         }
         self.count += 1;
         let kind = self.kinds.entry((workload.clone(), unit)).or_default();
         kind.newest = self.count;
         let last = which(kind);
-        last.push_back(active);
+        last.push_back(took);
         if last.len() > LAST {
             last.pop_front();
         }
@@ -95,7 +103,7 @@ impl Spreads {
 }
 
 impl Kind {
-    fn active(&self) -> impl Iterator<Item = f64> {
+    fn took(&self) -> impl Iterator<Item = Took> {
         let from = if self.judged.is_empty() { &self.tasks } else { &self.judged };
         from.iter().copied()
     }
@@ -120,7 +128,8 @@ mod tests {
     fn what_is_like_a_candidate_is_found_by_whatever_is_said_of_it() {
         let mut spreads = Spreads::default();
         let mut noted = |owner, image, command, active| {
-            spreads.add(&workload(owner, image, command), Unit::Task, |kind| &mut kind.tasks, active);
+            let took = Took { active, run: None };
+            spreads.add(&workload(owner, image, command), Unit::Task, |kind| &mut kind.tasks, took);
         };
         noted("ada", "a:1", "train", 1.0);
         noted("ada", "a:1", "test", 2.0);
@@ -136,5 +145,21 @@ mod tests {
         assert_eq!((most(Some("c:1"), None, None), most(None, None, Some("ada"))), (None, None));
         let bursts = Candidate { unit: Unit::Burst, ..candidate(Some("a:1"), None, None) };
         assert_eq!(spreads.like(&bursts), (None, None));
+    }
+
+    #[test]
+    fn what_they_took_in_all_is_told_of_the_same_units_and_is_never_less() {
+        let mut spreads = Spreads::default();
+        let mut noted = |command, which: fn(&mut Kind) -> &mut VecDeque<Took>, active, run| {
+            spreads.add(&workload("ada", "a:1", command), Unit::Task, which, Took { active, run });
+        };
+        noted("long", |kind| &mut kind.tasks, 8.0, None);
+        noted("short", |kind| &mut kind.judged, 1.0, Some(2.0));
+        noted("short", |kind| &mut kind.judged, 1.0, None);
+        let (takes, run) = spreads.like(&candidate(Some("a:1"), None, None));
+        let (takes, run) = (takes.unwrap(), run.unwrap());
+        assert_eq!((takes.units, run.units), (3, 3));
+        assert_eq!((takes.most_seconds, run.most_seconds, run.median_seconds), (8.0, 8.0, 2.0));
+        assert_eq!(spreads.like(&candidate(None, Some("long"), None)).1, None, "of none of them it is known");
     }
 }

@@ -93,6 +93,12 @@ impl Host {
 
     /// The container's process comes, with a context.
     fn comes(&mut self, pid: u32) {
+        self.opens(pid);
+        self.turn(vec![Event::Moment { process: process(pid), moment: Moment::ContextReady, at: at(self.now) }]);
+    }
+
+    /// The same, without one yet.
+    fn opens(&mut self, pid: u32) {
         let facts = ProcessFacts {
             process: process(pid),
             tenant: tenant(),
@@ -111,9 +117,8 @@ impl Host {
             health: None,
             stop: Stop::default(),
         };
-        let moment = |moment| Event::Moment { process: process(pid), moment, at: at(self.now) };
-        let (open, ready) = (moment(Moment::DeviceOpen), moment(Moment::ContextReady));
-        self.turn(vec![Event::Process(facts), open, ready, Event::Container(Box::new(container))]);
+        let open = Event::Moment { process: process(pid), moment: Moment::DeviceOpen, at: at(self.now) };
+        self.turn(vec![Event::Process(facts), open, Event::Container(Box::new(container))]);
     }
 
     fn does(&mut self, millis: u64, pulse: Pulse) {
@@ -246,6 +251,22 @@ fn a_label_of_stock_docker_counts_and_what_the_bounds_change_is_told() {
 }
 
 #[test]
+fn what_is_new_about_a_deadline_is_told_once_however_long_its_task_does_not_begin() {
+    let bounds = vec!["everybody 5s..".parse().unwrap()];
+    let mut host = ruled(&[("2", "")], settings::Deadlines { bounds, ..settings::Deadlines::default() });
+    host.opens(1);
+    for _ in 0..10 {
+        host.turn(Vec::new());
+    }
+    assert_eq!(host.told("deadline_out_of_bounds").len(), 1);
+    host.comes(1);
+    host.leaves(3_000, 1);
+    host.now = 4_000;
+    host.comes(2);
+    assert_eq!(host.told("deadline_out_of_bounds").len(), 1, "nor when it comes back");
+}
+
+#[test]
 fn a_task_that_came_and_went_between_two_turns_is_judged() {
     let mut host = labelled(&[("berth.deadline", "9")]);
     one_task(&mut host, 10_000, 11_000, 1);
@@ -303,18 +324,20 @@ fn leave(host: &Host, settings: &Settings) {
 
 #[test]
 fn the_next_daemon_goes_on_with_the_unit_of_a_task_that_goes_on() {
-    let home = tempfile::tempdir().unwrap();
-    let mut settings = Settings::default();
-    settings.history.dir = home.path().join("history");
     for (pid, boot, verdict) in
         [(1, BOOT, Verdict::Miss), (2, BOOT, Verdict::Unknown), (1, "another", Verdict::Unknown)]
     {
+        let home = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.history.dir = home.path().join("history");
+        // Before the daemon, which writes in it: gone after it.
+        let _history;
         let mut host = labelled(&[("berth.deadline", "9")]);
         host.comes(1);
         host.computes(2_000);
         leave(&host, &settings);
         host.now = 60_000;
-        let history = daemon(&mut host, &settings, boot);
+        _history = daemon(&mut host, &settings, boot);
         host.changes.clear();
         host.comes(pid);
         if verdict == Verdict::Miss {
@@ -324,7 +347,61 @@ fn the_next_daemon_goes_on_with_the_unit_of_a_task_that_goes_on() {
         let told = host.told("unit_judged");
         let [Change::UnitJudged { verdict: judged, name, .. }] = told[..] else { panic!("{pid} {boot} {told:?}") };
         assert_eq!((*judged, name.as_str()), (verdict, "trainer"), "{pid} {boot}");
-        drop(host);
+    }
+}
+
+#[test]
+fn a_label_that_is_not_understood_is_told_to_who_asks_for_one_and_for_everybody() {
+    for (labels, is_told) in [(&[("berth.deadline", "abc")][..], true), (&[("9", ""), ("10", "")], true), (&[], false)]
+    {
+        let mut host = labelled(labels);
+        host.comes(1);
+        let monitor = &host.monitor;
+        let stage = Stage {
+            snapshot: &host.shown,
+            labels: &|tenant| monitor.labels_of(tenant),
+            uids: &|_| Vec::new(),
+            describe: &|_| false,
+            edf: &settings::EdfSettings::default(),
+            now: &host.anchor(),
+        };
+        let everybody = host.deadlines.standings(&stage);
+        let told: Vec<_> = everybody.iter().map(|one| (one.counts.is_none(), one.unread_labels.len())).collect();
+        assert_eq!(told, vec![(true, 1); usize::from(is_told)], "{labels:?}");
+    }
+}
+
+/// Requests of 100 ms, twice a second.
+fn serves(host: &mut Host, from: u64, count: u64) {
+    for request in 0..count {
+        let begin = from + request * 500;
+        host.computes(begin);
+        host.does(begin + 100, Pulse::Quiet { since: at(begin + 100) });
+        host.does(begin + 350, Pulse::Quiet { since: at(begin + 100) });
+    }
+}
+
+#[test]
+fn bursts_that_come_too_fast_to_be_written_down_each_are_counted_when_the_daemon_stops_or_is_killed() {
+    for is_killed in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.history.dir = home.path().join("history");
+        let mut host = labelled(&[("berth.deadline", "9"), ("berth.unit", "burst")]);
+        let history = daemon(&mut host, &settings, BOOT);
+        host.comes(1);
+        serves(&mut host, 10_000, 6);
+        assert_eq!(host.row().tally, Tally { hits: 6, ..Tally::default() });
+        let now = host.anchor();
+        if !is_killed {
+            host.deadlines.flush();
+        }
+        host.deadlines = Deadlines::new(settings::Deadlines::default());
         drop(history);
+        let mut recalled = Deadlines::new(settings::Deadlines::default());
+        drop(open_annals(&settings, |record| recalled.recall(record), &now));
+        let (tally, _) = recalled.totals.of(&tenant());
+        let lost = if is_killed { 1 } else { 0 };
+        assert_eq!(tally.hits, 6 - lost, "those of the last second are lost with a kill");
     }
 }

@@ -32,6 +32,14 @@ struct Process {
     has_launched: bool,
 }
 
+/// What one process does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub activity: Activity,
+    /// It has launched something that was not held back.
+    pub has_launched: bool,
+}
+
 impl Activities {
     pub fn note(&mut self, event: &Event) {
         match event {
@@ -86,6 +94,12 @@ impl Activities {
     /// Some process of the tenant has launched something that was not held back.
     pub fn has_launched(&self, tenant: &TenantKey) -> bool {
         self.of(tenant).any(|(_, process)| process.has_launched)
+    }
+
+    /// What each of the tenant's processes does that use a GPU.
+    pub fn seen_of(&self, tenant: &TenantKey) -> impl Iterator<Item = Seen> {
+        self.of(tenant)
+            .filter_map(|(_, process)| Some(Seen { activity: process.activity?, has_launched: process.has_launched }))
     }
 
     /// When the first of the tenant's processes came to a GPU; `None` if none has.

@@ -47,6 +47,8 @@ pub struct Sitting<'a> {
     pub task_started: Mono,
     pub evidence: Evidence,
     pub processes: BTreeSet<ProcKey>,
+    /// What its units are, whether or not it has a deadline.
+    pub unit: UnitRule,
     pub terms: Option<&'a Terms>,
     pub pulse: Pulse,
 }
@@ -113,6 +115,9 @@ struct Account {
     at: Mono,
     /// When its task began, or its last unit in it ended: no other begins before.
     last_end: Mono,
+    rule: UnitRule,
+    /// Since when it is followed.
+    since: Mono,
     /// It has been idle and computed again in this task.
     serves: bool,
     open: Option<Open>,
@@ -126,14 +131,17 @@ pub struct Judge {
     left: Vec<(TenantKey, Left)>,
 }
 
-/// A unit that was under way when an earlier daemon was last heard of.
+/// A tenant in a task when an earlier daemon was last heard of, with its unit under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Left {
     pub processes: BTreeSet<ProcKey>,
     /// When that was, in this boot.
     pub heard: Mono,
     pub deadline: Option<Deadline>,
-    pub open: Open,
+    /// It is judged by its bursts.
+    pub serves: bool,
+    /// `None` between bursts.
+    pub open: Option<Open>,
 }
 
 // === impl Judge ===
@@ -143,19 +151,21 @@ impl Judge {
         Self { settings, accounts: BTreeMap::new(), left: Vec::new() }
     }
 
-    /// It may go on. A burst that was under way then is over, or another now.
+    /// It may go on.
     pub fn recall(&mut self, tenant: TenantKey, left: Left) {
         self.left.push((tenant, left));
     }
 
-    /// Of those that were recalled, the ones nobody has come back for: their end was not seen.
-    pub fn lost(&mut self) -> Vec<(TenantKey, Left)> {
-        std::mem::take(&mut self.left)
+    /// Of those that were recalled, the ones nobody has come back for, and bursts, which are over or others now: their end was not seen.
+    /// Those who are on their way to a GPU again (`is_coming`) are still waited for.
+    pub fn lost(&mut self, is_coming: impl Fn(&TenantKey) -> bool) -> Vec<(TenantKey, Left)> {
+        let is_lost = |(tenant, left): &mut (TenantKey, Left)| left.processes.is_empty() || !is_coming(tenant);
+        self.left.extract_if(.., is_lost).collect()
     }
 
     /// Takes in what a tenant does; a unit that is over by that is told.
     pub fn sit(&mut self, sitting: Sitting<'_>, now: Mono) -> Option<Judged> {
-        let Sitting { tenant, task, task_started, evidence, processes, terms, pulse } = sitting;
+        let Sitting { tenant, task, task_started, evidence, processes, unit, terms, pulse } = sitting;
         let resumed = self.resumed(tenant, &processes, now);
         let account = self.accounts.entry(tenant.clone()).or_insert_with(|| Account::new(task, task_started, now));
         if account.task != task {
@@ -163,8 +173,12 @@ impl Judge {
         }
         account.charge(now);
         account.processes = processes;
-        account.terms = terms.cloned();
-        account.open = resumed.or(account.open.take());
+        account.rule = unit;
+        account.meet(terms, self.settings.serves_after.get(), now);
+        if let Some(Left { serves, open, .. }) = resumed {
+            account.serves |= serves;
+            account.open = open.or(account.open.take());
+        }
         let closed = if account.is_by_burst() {
             account.burst(&pulse, self.settings.burst_gap.get(), now)
         } else {
@@ -187,14 +201,15 @@ impl Judge {
         account.judged(tenant, open, Some(ended))
     }
 
-    /// A tenant's unit under way, for the next daemon.
+    /// A tenant in a task, for the next daemon.
     pub fn open(&self, tenant: &TenantKey, now: Mono) -> Option<Left> {
-        let Account { processes, terms, open, .. } = self.accounts.get(tenant)?;
+        let Account { processes, terms, open, serves, .. } = self.accounts.get(tenant)?;
         Some(Left {
             processes: processes.clone(),
             heard: now,
             deadline: terms.as_ref().map(|terms| terms.deadline),
-            open: open.clone()?,
+            serves: *serves,
+            open: open.clone(),
         })
     }
 
@@ -226,16 +241,22 @@ impl Judge {
         ends.min()
     }
 
-    /// The unit an earlier daemon saw begin, if it is of the same processes.
-    fn resumed(&mut self, tenant: &TenantKey, processes: &BTreeSet<ProcKey>, now: Mono) -> Option<Open> {
+    /// What an earlier daemon knew of it, if it is of the same processes.
+    fn resumed(&mut self, tenant: &TenantKey, processes: &BTreeSet<ProcKey>, now: Mono) -> Option<Left> {
         let is_same = |(whose, left): &(TenantKey, Left)| {
-            let is_task = left.open.unit == Unit::Task;
-            is_task && whose == tenant && left.processes.intersection(processes).next().is_some()
+            whose.is(tenant) && left.processes.intersection(processes).next().is_some()
         };
         let at = self.left.iter().position(is_same)?;
-        let (_, Left { mut open, heard, .. }) = self.left.swap_remove(at);
-        open.unknown += now.since(heard);
-        Some(open)
+        let (_, mut left) = self.left.swap_remove(at);
+        match &mut left.open {
+            Some(open) if open.unit == Unit::Task => open.unknown += now.since(left.heard),
+            Some(_) => {
+                let burst = Left { processes: BTreeSet::new(), open: left.open.take(), ..left.clone() };
+                self.left.push((tenant.clone(), burst));
+            }
+            None => {}
+        }
+        Some(left)
     }
 }
 
@@ -244,15 +265,26 @@ impl Judge {
 impl Account {
     fn new(task: TaskId, started: Mono, at: Mono) -> Self {
         let (terms, processes, pulse) = (None, BTreeSet::new(), Pulse::Unknown);
-        Self { task, terms, processes, pulse, at, last_end: started, serves: false, open: None }
+        let (rule, since) = (UnitRule::Task, at);
+        Self { task, terms, processes, pulse, at, last_end: started, rule, since, serves: false, open: None }
     }
 
     fn is_by_burst(&self) -> bool {
-        match self.terms.as_ref().map(|terms| terms.unit) {
-            Some(UnitRule::Burst) => true,
-            Some(UnitRule::Auto) => self.serves,
-            Some(UnitRule::Task) | None => false,
+        match self.rule {
+            UnitRule::Burst => true,
+            UnitRule::Auto => self.serves,
+            UnitRule::Task => false,
         }
+    }
+
+    /// Who gets a deadline in the middle of its task was not watched call by call before: of its burst under way the start is not known, and
+    /// its next is judged. What the engine tells of a newcomer's labels comes a moment after it.
+    fn meet(&mut self, terms: Option<&Terms>, newcomer_for: Duration, now: Mono) {
+        let is_given = self.terms.is_none() && terms.is_some();
+        if is_given && self.is_by_burst() && now.since(self.since) >= newcomer_for {
+            self.open = None;
+        }
+        self.terms = terms.cloned();
     }
 
     /// What it did since the last turn counts for the unit under way.
@@ -290,9 +322,8 @@ impl Account {
             return None;
         };
         let idle = open.quiet_since.filter(|quiet| since.since(*quiet) >= settings.serves_after.get());
-        let is_auto = self.terms.as_ref().is_some_and(|terms| terms.unit == UnitRule::Auto);
         if let Some(ended) = idle
-            && is_auto
+            && self.rule == UnitRule::Auto
         {
             self.serves = true;
             let first = open.clone().into_burst()?;

@@ -34,6 +34,7 @@ fn waits(since: u64, behind: &str) -> Pulse {
 /// A judge and one tenant in a task that began at 0.
 struct Bench {
     judge: Judge,
+    unit: UnitRule,
     terms: Option<Terms>,
     evidence: Evidence,
     judged: Vec<Judged>,
@@ -42,7 +43,7 @@ struct Bench {
 impl Bench {
     fn new(unit: UnitRule, deadline: &str) -> Self {
         let terms = Some(terms(unit, deadline));
-        Self { judge: Judge::new(Deadlines::default()), terms, evidence: Evidence::Probe, judged: Vec::new() }
+        Self { judge: Judge::new(Deadlines::default()), unit, terms, evidence: Evidence::Probe, judged: Vec::new() }
     }
 
     fn sit(&mut self, millis: u64, pulse: Pulse) -> &mut Self {
@@ -53,6 +54,7 @@ impl Bench {
             task_started: at(0),
             evidence: self.evidence,
             processes: processes(&[1]),
+            unit: self.unit,
             terms,
             pulse,
         };
@@ -116,6 +118,7 @@ fn what_a_process_did_in_its_last_task_is_not_of_this_one() {
         task_started: at(20_000),
         evidence: Evidence::Probe,
         processes: processes(&[1]),
+        unit: bench.unit,
         terms: bench.terms.as_ref(),
         pulse,
     };
@@ -163,6 +166,27 @@ fn a_deadline_that_is_set_or_changed_in_between_counts_from_the_start_and_withou
     let mut none = Bench { terms: None, ..Bench::new(UnitRule::Auto, "1s") };
     none.sit(0, computes(0)).end(9_000);
     assert!(none.judged.is_empty());
+}
+
+#[test]
+fn a_server_that_gets_its_deadline_later_is_judged_by_its_next_burst() {
+    for rule in [UnitRule::Auto, UnitRule::Burst] {
+        let mut bench = Bench::new(rule, "2s");
+        let terms = bench.terms.take();
+        for minute in 0..60 {
+            bench.sit(minute * 60_000, computes(minute * 60_000));
+            bench.sit(minute * 60_000 + 1_000, quiet(minute * 60_000 + 1_000));
+        }
+        bench.terms = terms.clone();
+        bench.sit(3_590_000, quiet(3_541_000)).sit(3_600_000, computes(3_600_000)).sit(3_601_000, quiet(3_601_000));
+        bench.sit(3_602_000, quiet(3_601_000));
+        assert_eq!(bench.told(), [(Unit::Burst, 3_600_000, 3_601_000, 1.0)], "{rule:?}");
+        bench.terms = None;
+        bench.sit(3_700_000, computes(3_700_000)).sit(3_709_000, quiet(3_709_000)).sit(3_720_000, quiet(3_709_000));
+        bench.terms = terms;
+        bench.sit(3_730_000, quiet(3_709_000)).end(3_740_000);
+        assert_eq!(bench.judged.len(), 1, "what it did without one is nobody's business");
+    }
 }
 
 #[test]
@@ -221,6 +245,7 @@ fn next_daemon(left: Left, pid: u32) -> Judge {
         task_started: at(50_000),
         evidence: Evidence::Look,
         processes: processes(&[pid]),
+        unit: terms.unit,
         terms: Some(&terms),
         pulse: computes(50_000),
     };
@@ -235,7 +260,7 @@ fn a_task_goes_on_with_the_next_daemon_if_its_processes_do() {
     for (pid, started, lost) in [(1, 0, 0), (2, 50_000, 1)] {
         let mut after = next_daemon(left(&before.judge, 3_000), pid);
         assert_eq!(after.work(&TENANT).map(|work| work.started), Some(at(started)), "pid {pid}");
-        assert_eq!(after.lost().len(), lost);
+        assert_eq!(after.lost(|_| false).len(), lost);
     }
     let judged = next_daemon(left(&before.judge, 3_000), 1).task_ended(&TENANT, at(60_000)).unwrap();
     assert_eq!((judged.float_seconds, judged.active_seconds), (Some(-51.0), None), "nobody saw what it did meanwhile");
@@ -246,7 +271,31 @@ fn a_burst_of_an_earlier_daemon_is_not_taken_to_go_on() {
     let mut before = Bench::new(UnitRule::Burst, "9s");
     before.sit(1_000, computes(1_000));
     let mut after = next_daemon(left(&before.judge, 1_000), 1);
-    assert_eq!((after.work(&TENANT).map(|work| work.started), after.lost().len()), (Some(at(50_000)), 1));
+    assert_eq!((after.work(&TENANT).map(|work| work.started), after.lost(|_| false).len()), (Some(at(50_000)), 1));
+}
+
+#[test]
+fn one_that_serves_still_does_with_the_next_daemon() {
+    let mut before = Bench::new(UnitRule::Auto, "2s");
+    before.sit(0, computes(0)).sit(1_000, quiet(1_000)).sit(10_000, computes(10_000)).sit(11_000, quiet(11_000));
+    before.sit(12_000, quiet(11_000));
+    let left = left(&before.judge, 12_000);
+    assert_eq!((left.serves, &left.open), (true, &None));
+    let mut after = Judge::new(Deadlines::default());
+    after.recall(TENANT, left);
+    let terms = terms(UnitRule::Auto, "2s");
+    let sitting = Sitting {
+        tenant: &TENANT,
+        task: TaskId(1),
+        task_started: at(0),
+        evidence: Evidence::Process,
+        processes: processes(&[1]),
+        unit: terms.unit,
+        terms: Some(&terms),
+        pulse: Pulse::Unknown,
+    };
+    assert_eq!(after.sit(sitting, at(50_000)), None);
+    assert_eq!((after.unit(&TENANT), after.work(&TENANT), after.lost(|_| false).len()), (Some(Unit::Burst), None, 0));
 }
 
 #[test]
@@ -254,7 +303,7 @@ fn a_unit_nobody_comes_back_for_has_no_verdict() {
     let mut before = Bench::new(UnitRule::Task, "9s");
     before.sit(1_000, computes(1_000));
     let Left { open, deadline, .. } = left(&before.judge, 1_000);
-    let judged = open.judged(&TENANT, TaskId(1), deadline.unwrap(), None);
+    let judged = open.unwrap().judged(&TENANT, TaskId(1), deadline.unwrap(), None);
     assert_eq!((judged.float_seconds, judged.active_seconds, judged.why), (None, None, None));
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Span;
 pub use bound::{Bound, InvalidBound, Whose};
 pub use judge::{Judge, Judged, Left, Open, Pulse, Sitting, Work};
-pub use terms::{Asked, Given, Origin, Read, Terms, Who, terms};
+pub use terms::{Asked, Given, Origin, Read, Terms, Who, terms, unit_rule};
 
 /// The container label that holds a deadline, as written by whoever assigned it.
 pub const LABEL: &str = "berth.deadline";

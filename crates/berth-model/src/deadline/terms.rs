@@ -9,6 +9,12 @@ use super::bound::{Bound, Whose, within};
 use super::{Deadline, LABEL, UNIT_LABEL, UnitRule};
 use crate::settings::Deadlines;
 
+/// Characters of a label that are shown.
+const MOST_SHOWN: usize = 40;
+
+/// Of labels that each could be a deadline so many are named.
+const MOST_NAMED: usize = 4;
+
 /// What a person has said about a tenant's deadline; it goes before its labels and outlives daemons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
@@ -84,13 +90,18 @@ pub fn terms(who: Who<'_>, settings: &Deadlines) -> Read {
     Read { terms, unread }
 }
 
+/// What a tenant's units are, whether or not it has a deadline.
+pub fn unit_rule(labels: Option<&BTreeMap<String, String>>, settings: &Deadlines) -> UnitRule {
+    unit(Who { labels, owners: &[], given: None }, settings, &mut Vec::new())
+}
+
 fn unit(who: Who<'_>, settings: &Deadlines, unread: &mut Vec<String>) -> UnitRule {
     match label(who, UNIT_LABEL) {
         None => settings.unit,
         Some("task") => UnitRule::Task,
         Some("burst") => UnitRule::Burst,
         Some(text) => {
-            unread.push(format!("`{UNIT_LABEL}={text}`: only `task` and `burst` are known"));
+            unread.push(format!("`{UNIT_LABEL}={}`: only `task` and `burst` are known", short(text)));
             settings.unit
         }
     }
@@ -100,21 +111,37 @@ fn labelled(who: Who<'_>, settings: &Deadlines, unread: &mut Vec<String>) -> Opt
     if let Some(text) = label(who, LABEL) {
         match text.parse() {
             Ok(deadline) => return Some((deadline, Origin::Label)),
-            Err(error) => unread.push(format!("`{LABEL}={text}`: {error}")),
+            Err(_) if text.len() > MOST_SHOWN => {
+                unread.push(format!("`{LABEL}={}`: no deadline is as long as that", short(text)));
+            }
+            Err(error) => unread.push(format!("`{LABEL}`: {error}")),
         }
+        return None;
+    }
+    if !settings.stock_labels {
         return None;
     }
     let is_bare = |(name, value): &(&String, &String)| value.is_empty() && name.parse::<Deadline>().is_ok();
     let bare: Vec<&String> = who.labels.into_iter().flatten().filter(is_bare).map(|(name, _)| name).collect();
     match bare[..] {
-        [only] if settings.stock_labels => only.parse().ok().map(|deadline| (deadline, Origin::StockLabel)),
-        [] | [_] => None,
+        [] => None,
+        [only] => only.parse().ok().map(|deadline| (deadline, Origin::StockLabel)),
         _ => {
-            let names = bare.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-            unread.push(format!("labels {names}: several could be its deadline; write `{LABEL}=`"));
+            let names = bare.iter().take(MOST_NAMED).map(|name| format!("`{}`", short(name)));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let more = if bare.len() > MOST_NAMED { ", …" } else { "" };
+            unread.push(format!("{names}{more}: each could be its deadline; write `{LABEL}=`"));
             None
         }
     }
+}
+
+/// As much of a label as anybody wants to read.
+fn short(text: &str) -> String {
+    if text.chars().count() <= MOST_SHOWN {
+        return text.to_owned();
+    }
+    text.chars().take(MOST_SHOWN).chain(['…']).collect()
 }
 
 fn label<'a>(who: Who<'a>, name: &str) -> Option<&'a str> {
@@ -163,6 +190,7 @@ mod tests {
     fn stock_labels_can_be_left_alone() {
         let settings = Deadlines { stock_labels: false, ..Deadlines::default() };
         assert_eq!(read(&[("9", "")], None, &settings), Read::default());
+        assert_eq!(read(&[("9", ""), ("10", "")], None, &settings), Read::default(), "and are not asked about");
     }
 
     #[test]
@@ -184,6 +212,17 @@ mod tests {
         }
         let read = told(&[("berth.deadline", "9"), ("berth.unit", "request")]);
         assert_eq!((read.terms.unwrap().unit, read.unread.len()), (UnitRule::Auto, 1));
+    }
+
+    #[test]
+    fn however_much_a_label_says_little_is_repeated() {
+        let (long, settings) = ("1".repeat(100_000), Deadlines::default());
+        let zeros: Vec<String> = (1..100).map(|zeros| format!("{}9", "0".repeat(zeros))).collect();
+        let bare: Vec<(&str, &str)> = zeros.iter().map(|name| (name.as_str(), "")).collect();
+        for labels in [&[("berth.deadline", long.as_str())][..], &[("berth.unit", &long)], &bare] {
+            let unread = read(labels, None, &settings).unread.concat();
+            assert!((1..400).contains(&unread.len()), "{}: {unread:.400}", unread.len());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use berth_model::history::{Happening, Record};
+use berth_model::history::{Happening, LeftOpen, Record};
 
 use super::line::{self, Line};
 use super::segments;
@@ -41,6 +41,18 @@ pub fn read(place: &Place) -> io::Result<Vec<Record>> {
 /// It tells the end of a task, not that it was lost sight of.
 pub fn has_ended(record: &Record) -> bool {
     matches!(&record.what, Happening::Task(story) if story.end.is_some())
+}
+
+/// A unit that has been judged since is not under way: the file is not replaced for each burst.
+pub fn forget_judged(open: &mut Record, record: &Record) {
+    let (Happening::Task(story), Happening::Judged(_)) = (&mut open.what, &record.what) else { return };
+    let Some(LeftOpen { left, .. }) = story.left.as_deref_mut() else { return };
+    let Some(unit) = left.open.as_ref().filter(|_| open.tenant == record.tenant) else { return };
+    let began =
+        open.at.saturating_sub(jiff::SignedDuration::try_from(left.heard.since(unit.started)).unwrap_or_default());
+    if began.is_ok_and(|began| record.at >= began) {
+        left.open = None;
+    }
 }
 
 /// Both are of the same task.

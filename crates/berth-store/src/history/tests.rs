@@ -5,9 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use berth_model::history::{Happening, Query, Record, Spent, TaskStory, Told, Workload};
+use berth_model::deadline::{Left, Open, Tally, Unit};
+use berth_model::history::{Happening, Judgement, LeftOpen, Query, Record, Spent, TaskStory, Told, Workload};
 use berth_model::snapshot::TaskEnd;
-use berth_model::{Evidence, TaskId};
+use berth_model::{ContainerId, Evidence, Mono, Runtime, TaskId, TenantKey};
 use proptest::prelude::*;
 use rustix::process::geteuid;
 
@@ -82,6 +83,24 @@ fn a_query_is_answered_by_name_time_and_number() {
     assert_eq!(ask("job", 0, 2), (vec![at(5), at(3)], true));
     assert_eq!(ask(quoted, 0, 9), (vec![at(2)], false));
     assert_eq!(ask("nobody", 0, 9), (vec![], false));
+}
+
+#[test]
+fn who_is_called_so_is_told_of_and_only_where_nobody_is_whose_id_begins_so() {
+    let (_parent, dir) = home();
+    let of = |second, id: &str, name: &str| {
+        let tenant = TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(id.into()) };
+        Record { tenant, name: name.into(), ..released(second, "its turn") }
+    };
+    write(&dir, &[of(1, "4e3c", "e2"), of(2, "e21a", "b"), of(3, "e21a", "b"), of(4, "e2ff", "c")]);
+    let ask = |whom: &str, limit| {
+        let told = read(&dir, &Query { whom: Some(whom.into()), since: None, limit }).unwrap();
+        (told.records.iter().map(|record| record.at).collect::<Vec<_>>(), told.is_cut)
+    };
+    assert_eq!(ask("e2", 9), (vec![at(1)], false));
+    assert_eq!(ask("e2", 1), (vec![at(1)], false), "those who may be meant take no room");
+    assert_eq!(ask("e21", 9), (vec![at(3), at(2)], false));
+    assert_eq!(ask("e21", 1), (vec![at(3)], true));
 }
 
 #[test]
@@ -352,6 +371,59 @@ fn units_of_tasks_that_were_lost_sight_of_may_go_on_and_those_of_tasks_that_ende
     drop(history);
     let (history, _) = open(&dir).unwrap();
     assert_eq!((history.left_open.len(), history.left_units.as_slice()), (0, &[task(1, None)][..]));
+}
+
+/// A tenant that serves, with a burst that began at this second and was heard of two seconds later.
+fn serving(second: i64) -> Record {
+    let open = Open::new(Unit::Burst, Mono(5_000_000_000), Evidence::Probe);
+    let left = Left {
+        processes: [].into(),
+        heard: Mono(7_000_000_000),
+        deadline: Some("9".parse().unwrap()),
+        serves: true,
+        open: Some(open),
+    };
+    let mut task = task(1, None);
+    task.at = at(second + 2);
+    let Happening::Task(story) = &mut task.what else { panic!("{task:?}") };
+    story.left = Some(Box::new(LeftOpen { boot: "4f0c".into(), left }));
+    task
+}
+
+/// Of the same tenant, ended at this second.
+fn judged(second: i64) -> Record {
+    let judgement = Judgement {
+        task_id: TaskId(1),
+        workload: Workload { owner: None, image: None, command: "python".into() },
+        unit: Unit::Burst,
+        deadline: "9".parse().unwrap(),
+        started_at: at(second - 1),
+        due_at: at(second + 8),
+        seconds: Some(1.0),
+        float_seconds: Some(8.0),
+        deadline_hit: Some(true),
+        active_seconds: Some(1.0),
+        held_seconds: 0.0,
+        contended_seconds: 0.0,
+        why: None,
+        unwritten: Tally::default(),
+    };
+    record(second, "a", Happening::Judged(judgement))
+}
+
+#[test]
+fn a_burst_that_was_judged_after_it_was_last_heard_of_is_not_under_way() {
+    for (ended, is_under_way) in [(99, true), (103, false)] {
+        let (_parent, dir) = home();
+        let (history, _) = open(&dir).unwrap();
+        history.writer().keep_open(vec![serving(100)]);
+        history.writer().write(judged(ended));
+        drop(history);
+        let (history, _) = open(&dir).unwrap();
+        let [Record { what: Happening::Task(story), .. }] = &history.left_units[..] else { panic!("it may go on") };
+        let left = &story.left.as_ref().unwrap().left;
+        assert_eq!((left.serves, left.open.is_some()), (true, is_under_way), "ended at {ended}");
+    }
 }
 
 #[test]

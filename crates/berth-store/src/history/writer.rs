@@ -66,6 +66,7 @@ impl History {
         let damaged = read::replay(appender.place(), REPLAYED, |record| {
             left_open.retain(|open| !open_tasks::is_same(open, &record));
             left_units.retain(|open| !open_tasks::is_same(open, &record) || !open_tasks::has_ended(&record));
+            left_units.iter_mut().for_each(|open| open_tasks::forget_judged(open, &record));
             each(record);
         })?;
         if damaged > 0 {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_model::deadline::{Judge, Pulse, Sitting, Spread, Terms};
+use berth_model::deadline::{Judge, Pulse, Sitting, Spread, Terms, UnitRule};
 use berth_model::event::Evidence;
 use berth_model::{Mono, TaskId, settings};
 use berth_policy::{Activity, Past, Work};
@@ -125,6 +125,7 @@ fn sitting<'a>(index: usize, tenant: &'a Tenant, errand: &'a Errand, arrived: Mo
         task_started: arrived,
         evidence: Evidence::Probe,
         processes: BTreeSet::from([tenant.process]),
+        unit: errand.terms.as_ref().map_or(UnitRule::Auto, |terms| terms.unit),
         terms: errand.terms.as_ref(),
         pulse,
     }
