@@ -50,6 +50,7 @@ pub(crate) fn standing() -> DeadlineStanding {
         given: Some(Given { deadline: Some("1s".parse().unwrap()), by_uid: 7, at: at(1) }),
         is_durable: true,
         counts: Some(counts),
+        unread_labels: vec!["`berth.unit=x`: only `task` and `burst` are known".into()],
     }
 }
 

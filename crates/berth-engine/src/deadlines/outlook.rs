@@ -58,7 +58,7 @@ fn why(work: &Work, takes: Option<&Spread>, hold: Option<&HoldRow>, float_second
     let behind = behind.unwrap_or_default();
     match takes {
         Some(takes) if takes.median_seconds > whole => {
-            format!("others like it computed for {}", elapsed(takes.median_seconds))
+            format!("others like it took {} of GPU time", elapsed(takes.median_seconds))
         }
         Some(takes) => {
             let needs = (takes.median_seconds - work.active.as_secs_f64()).max(0.0);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn one_that_cannot_make_it_is_said_so_at_once_and_once_it_is_late_nothing_is_left_to_warn_of() {
         let first = seen(0, 0, Some(spread(12.0, 13.0)));
-        assert_eq!(first.warning.as_deref(), Some("others like it computed for 12.0s"));
+        assert_eq!(first.warning.as_deref(), Some("others like it took 12.0s of GPU time"));
         assert_eq!(seen(2, 11, Some(spread(12.0, 13.0))).warning, None);
         assert_eq!(seen(2, 4, Some(spread(5.0, 7.0))).warning, None);
     }

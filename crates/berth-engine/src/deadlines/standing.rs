@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::docker::OWNER_LABEL;
 use berth_model::control::DeadlineStanding;
-use berth_model::deadline::{Given, Unit, UnitRule, Who, terms};
+use berth_model::deadline::{Given, Terms, Unit, UnitRule, Who, terms};
 use berth_model::snapshot::DeadlineRow;
 use berth_model::{ContainerFacts, ContainerId, Runtime, TenantKey};
 
@@ -30,7 +30,9 @@ impl Deadlines {
     pub(super) fn standings(&self, stage: &Stage<'_>) -> Vec<DeadlineStanding> {
         let mut told: BTreeSet<&TenantKey> = BTreeSet::new();
         let rows = stage.snapshot.tasks.iter().filter(|row| told.insert(&row.tenant));
-        let here = rows.filter(|row| row.deadline.is_some() || self.said.of(&row.tenant).is_some());
+        let is_unread = |tenant| self.reads.get(tenant).is_some_and(|read| !read.unread.is_empty());
+        let is_told = |tenant| self.said.of(tenant).is_some() || is_unread(tenant);
+        let here = rows.filter(|row| row.deadline.is_some() || is_told(&row.tenant));
         let here: Vec<Meant<'_>> = here
             .map(|row| Meant { tenant: row.tenant.clone(), name: row.container_name.clone(), row: Some(row) })
             .collect();
@@ -47,32 +49,31 @@ impl Deadlines {
     pub(super) fn standing_by(&self, given: Option<Given>, meant: &Meant<'_>, stage: &Stage<'_>) -> DeadlineStanding {
         let stranger = self.stranger(&meant.tenant);
         let owner = meant.row.and_then(|row| row.owner.clone());
+        let owner = owner.or_else(|| stranger.and_then(|facts| facts.owner.clone()));
+        let labels = self.labels_of(&meant.tenant, stage);
+        let owners = owners(owner.clone(), labels, (stage.uids)(&meant.tenant));
+        let read = terms(Who { labels, owners: &owners, given }, &self.rules);
         DeadlineStanding {
             tenant: meant.tenant.clone(),
             name: meant.name.clone(),
-            owner: owner.or_else(|| stranger.and_then(|facts| facts.owner.clone())),
+            owner,
             is_here: meant.row.is_some(),
             given,
             is_durable: self.said.is_durable(),
-            counts: self.counts(given, meant, stage),
+            counts: read.terms.map(|terms| self.counts(terms, meant)),
+            unread_labels: read.unread,
         }
     }
 
     /// As it is shown; of one whose deadline shows with the next turn, or when it comes, what would be.
-    fn counts(&self, given: Option<Given>, meant: &Meant<'_>, stage: &Stage<'_>) -> Option<DeadlineRow> {
-        let owner = meant.row.and_then(|row| row.owner.clone());
-        let owner = owner.or_else(|| self.stranger(&meant.tenant).and_then(|facts| facts.owner.clone()));
-        let labels = self.labels_of(&meant.tenant, stage);
-        let owners = owners(owner, labels, (stage.uids)(&meant.tenant));
-        let who = Who { labels, owners: &owners, given };
-        let terms = terms(who, &self.rules).terms?;
+    fn counts(&self, terms: Terms, meant: &Meant<'_>) -> DeadlineRow {
         let shown = meant.row.and_then(|row| row.deadline.clone());
         if let Some(shown) = shown.filter(|shown| (shown.deadline, shown.origin) == (terms.deadline, terms.origin)) {
-            return Some(shown);
+            return shown;
         }
         let unit = if terms.unit == UnitRule::Burst { Unit::Burst } else { Unit::Task };
         let unit = self.judge.unit(&meant.tenant).unwrap_or(unit);
-        Some(counted(terms, unit, None, self.takes(&meant.tenant, unit), self.totals.of(&meant.tenant)))
+        counted(terms, unit, None, self.takes(&meant.tenant, unit), self.totals.of(&meant.tenant))
     }
 
     pub(super) fn labels_of<'s>(

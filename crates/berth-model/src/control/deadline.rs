@@ -34,6 +34,9 @@ pub struct DeadlineStanding {
     pub is_durable: bool,
     /// The deadline that counts, and how the tenant does by it; `None`: it has none.
     pub counts: Option<DeadlineRow>,
+    /// Labels that say nothing berth understands, each with what would be right.
+    #[serde(default)]
+    pub unread_labels: Vec<String>,
 }
 
 /// Work that somebody may start, with a deadline.

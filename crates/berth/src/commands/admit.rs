@@ -54,7 +54,7 @@ pub struct Args {
     /// Its owner: whose tasks tell how long it takes, and whose bounds apply
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// How long it computes, instead of what the history says
+    /// GPU time it takes by itself, instead of what the history says
     #[arg(long, value_name = "DURATION", allow_negative_numbers = true)]
     takes: Option<Deadline>,
     /// On this GPU only
@@ -104,7 +104,9 @@ fn text(told: &Admission, said: Option<Deadline>) -> String {
     lines.extend(facts(told, said).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
     for gpu in &told.gpus {
         lines.extend([String::new(), format!("GPU {}: {}", gpu.gpu, gpu.fits.as_str())]);
-        lines.extend(gpu_facts(gpu).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")));
+        lines.extend(
+            gpu_facts(gpu, told.takes.is_some()).into_iter().map(|(what, value)| format!("  {what:<10}  {value}")),
+        );
     }
     lines.into_iter().map(|line| printable(&line) + "\n").collect()
 }
@@ -153,7 +155,8 @@ fn facts(told: &Admission, said: Option<Deadline>) -> Vec<(&'static str, String)
     [asked, Some(("takes", takes)), run, spare, policy].into_iter().flatten().collect()
 }
 
-fn gpu_facts(gpu: &GpuAdmission) -> Vec<(&'static str, String)> {
+/// `is_known`: how long the candidate takes.
+fn gpu_facts(gpu: &GpuAdmission, is_known: bool) -> Vec<(&'static str, String)> {
     let rest = match gpu.share {
         share if share < 1.0 => format!(" ({:.0} % of it; the rest is for those without a deadline)", share * 100.0),
         _ => String::new(),
@@ -162,12 +165,19 @@ fn gpu_facts(gpu: &GpuAdmission) -> Vec<(&'static str, String)> {
     let before: Vec<String> = gpu.before.iter().map(due).collect();
     let facts = [
         ("room", Some(format!("{} until it is due{rest}", brief(gpu.room_seconds)))),
-        ("due", Some(format!("{} until then with it, up to {}", brief(gpu.usual_seconds), brief(gpu.most_seconds)))),
+        ("due", (is_known || gpu.most_seconds > 0.0).then(|| demand(gpu, is_known))),
         ("before it", list(&before)),
         ("endangered", list(&gpu.endangered)),
         ("not known", list(&gpu.unknown)),
     ];
     facts.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
+}
+
+/// `3.1s until then with it, up to 4.5s`. What is not known is in none of the numbers.
+fn demand(gpu: &GpuAdmission, is_known: bool) -> String {
+    let with = if is_known { "with it" } else { "without it" };
+    let more = if gpu.unknown.is_empty() { "" } else { ", and what is not known" };
+    format!("{} until then {with}, up to {}{more}", brief(gpu.usual_seconds), brief(gpu.most_seconds))
 }
 
 /// `trainer (in 4.2s, up to 2.0s left)`.
@@ -227,6 +237,16 @@ mod tests {
         insta::assert_snapshot!(text(&told(Fits::Unknown), None));
         let said = text(&told(Fits::Unknown), Some("3s".parse().unwrap()));
         assert!(said.contains("  takes       3s, as --takes says\n") && !said.contains("  runs "), "{said}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_in_no_number() {
+        let mut unknown = Admission { takes: None, run: None, spare_seconds: None, ..told(Fits::Unknown) };
+        unknown.gpus[0].unknown.clear();
+        let said = text(&unknown, None);
+        assert!(said.contains("  due         7.4s until then without it, up to 9.6s\n"), "{said}");
+        (unknown.gpus[0].usual_seconds, unknown.gpus[0].most_seconds) = (0.0, 0.0);
+        assert!(!text(&unknown, None).contains("  due "), "{}", text(&unknown, None));
     }
 
     #[test]

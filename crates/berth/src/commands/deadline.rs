@@ -165,9 +165,8 @@ fn show(args: &ShowArgs, told: &[DeadlineStanding]) -> Result<ExitCode> {
 
 /// One tenant, with all that is known of its deadline.
 fn page(standing: &DeadlineStanding) -> String {
-    let facts = standing.counts.as_ref().map(words::deadline::facts).unwrap_or_default();
     // The sentence has told the deadline.
-    let facts = facts.into_iter().filter(|(what, _)| *what != "deadline");
+    let facts = words::deadline::of_standing(standing).into_iter().filter(|(what, _)| *what != "deadline");
     let facts = facts.map(|(what, value)| format!("  {what:<10}  {value}"));
     let lines = [sentence(standing)].into_iter().chain(facts);
     lines.map(|line| printable(&line) + "\n").collect()
@@ -239,6 +238,7 @@ fn from(standing: &DeadlineStanding) -> String {
         (Some(Origin::Label), _) => "label".to_owned(),
         (Some(Origin::StockLabel), _) => "docker -dl".to_owned(),
         (None, Some(given)) => format!("cleared by {}", user(given.by_uid)),
+        (None, None) if !standing.unread_labels.is_empty() => "label not understood".to_owned(),
         (None, None) => "-".to_owned(),
     }
 }
@@ -266,17 +266,30 @@ mod tests {
             given: None,
             is_durable: true,
             counts: row.deadline,
+            unread_labels: vec![],
         });
         let mut told: Vec<DeadlineStanding> = here.collect();
         let cleared = Given { deadline: None, by_uid: 0, at: at(0) };
         let (is_here, given) = (false, Some(cleared));
         told.push(DeadlineStanding { name: "cleared".into(), is_here, given, counts: None, ..told[0].clone() });
+        let unread_labels = vec!["`berth.deadline`: `abc` is not a deadline".to_owned()];
+        told.insert(0, DeadlineStanding { name: "unread".into(), counts: None, unread_labels, ..told[0].clone() });
         told
     }
 
     #[test]
     fn everybody_s_deadlines() {
         insta::assert_snapshot!(list(&told(), &TimeZone::UTC));
+    }
+
+    #[test]
+    fn a_label_that_is_not_understood_is_told_with_what_is_wrong() {
+        let unread = told().remove(0);
+        let expected = "unread: no deadline\n  label       not understood: `berth.deadline`: `abc` is not a deadline\n";
+        assert_eq!(page(&unread), expected);
+        let lines = vec!["a\u{1b}[2J\nb".to_owned()];
+        let page = page(&DeadlineStanding { unread_labels: lines, ..unread });
+        assert!(!page.contains('\u{1b}') && page.lines().count() == 2, "{page}");
     }
 
     #[test]

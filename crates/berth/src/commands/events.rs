@@ -104,12 +104,12 @@ mod tests {
     fn a_warning_a_bound_and_a_person_s_word_are_told_as_such() {
         let (tenant, name, at) = (TenantKey::User { uid: 0 }, "server".to_owned(), Mono(1));
         let deadline: Deadline = "9s".parse().unwrap();
-        let reason = "others like it computed for 12.0s".to_owned();
+        let reason = "others like it took 12.0s of GPU time".to_owned();
         let (tenant_, name_) = (tenant.clone(), name.clone());
         let unit = Unit::Task;
         let endangered =
             Change::DeadlineEndangered { tenant: tenant_, name: name_, unit, deadline, due: Mono(2), reason, at };
-        let expected = "will probably miss its deadline of 9s: others like it computed for 12.0s";
+        let expected = "will probably miss its deadline of 9s: others like it took 12.0s of GPU time";
         assert_eq!(said(endangered), expected);
         let (asked, bound) = ("1s".parse().unwrap(), "everybody 9s..".to_owned());
         let (tenant_, name_) = (tenant.clone(), name.clone());

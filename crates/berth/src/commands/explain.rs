@@ -54,7 +54,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         Ok(told) => {
             let deadline = deadline(&settings, &told)?;
             match args.json {
-                true => Stdout::json(&Explained { told: &told, deadline: deadline.and_then(|its| its.counts) })?,
+                true => Stdout::json(&Explained::of(&told, deadline))?,
                 false => Stdout::text(&text(&told, deadline.as_ref(), now, &zone))?,
             }
         }
@@ -75,6 +75,15 @@ struct Explained<'a> {
     #[serde(flatten)]
     told: &'a Explanation,
     deadline: Option<DeadlineRow>,
+    /// Labels about it that are not understood, and what would be right.
+    unread_labels: Vec<String>,
+}
+
+impl<'a> Explained<'a> {
+    fn of(told: &'a Explanation, standing: Option<DeadlineStanding>) -> Self {
+        let (deadline, unread_labels) = standing.map(|its| (its.counts, its.unread_labels)).unwrap_or_default();
+        Self { told, deadline, unread_labels }
+    }
 }
 
 /// `None` also of a daemon that does not tell.
@@ -146,15 +155,28 @@ mod tests {
             given: None,
             is_durable: true,
             counts: row.deadline,
+            unread_labels: vec![],
         }
     }
 
     #[test]
     fn one_who_has_a_deadline_is_told_all_about_it() {
         insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), at(0), &TimeZone::UTC));
-        let (told, counts) = (explained(None), standing("trainer").counts);
-        let json = serde_json::to_value(Explained { told: &told, deadline: counts }).unwrap();
+        let told = explained(None);
+        let json = serde_json::to_value(Explained::of(&told, Some(standing("trainer")))).unwrap();
         assert_eq!((&json["name"], &json["deadline"]["work"]["risk"]), (&"train-8".into(), &"safe".into()));
+    }
+
+    #[test]
+    fn a_label_that_is_not_understood_is_told_to_people_and_programs() {
+        let unread_labels = vec!["`berth.deadline`: `abc` is not a deadline".to_owned()];
+        let standing = DeadlineStanding { counts: None, unread_labels, ..standing("trainer") };
+        let told = text(&explained(None), Some(&standing), at(0), &TimeZone::UTC);
+        let lines = "  deadline    none\n  label       not understood: `berth.deadline`: `abc` is not a deadline\n";
+        assert!(told.contains(lines), "{told}");
+        let told = explained(None);
+        let json = serde_json::to_value(Explained::of(&told, Some(standing))).unwrap();
+        assert_eq!(json["unread_labels"][0], "`berth.deadline`: `abc` is not a deadline");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn story(judgement: &Judgement) -> (String, String) {
     let parts = [
         Some(format!("{} of {deadline}", unit.as_str())),
         seconds.map(|seconds| format!("took {}", brief(seconds))),
-        active_seconds.map(|seconds| format!("computed {}", brief(seconds))),
+        active_seconds.map(|seconds| format!("{} of GPU time", brief(seconds))),
         some(judgement.held_seconds, "held"),
         some(judgement.contended_seconds, "lost beside others"),
     ];
@@ -58,13 +58,17 @@ fn more(Tally { hits, misses, unknown }: Tally, unit: Unit) -> String {
 
 /// What is known of a tenant's deadline; nothing where nobody has given it one.
 pub fn of_standing(standing: &DeadlineStanding) -> Vec<(&'static str, String)> {
-    match (&standing.counts, standing.given) {
+    let unread = standing.unread_labels.iter().map(|label| ("label", format!("not understood: {label}")));
+    let mut told = match (&standing.counts, standing.given) {
         (Some(row), _) => facts(row),
         (None, Some(given)) => {
             vec![("deadline", format!("none: taken away by {}, whatever its labels say", user(given.by_uid)))]
         }
-        (None, None) => Vec::new(),
-    }
+        (None, None) if standing.unread_labels.is_empty() => Vec::new(),
+        (None, None) => vec![("deadline", "none".to_owned())],
+    };
+    told.extend(unread);
+    told
 }
 
 /// What is known of a deadline, for views with room for it.
@@ -111,11 +115,11 @@ fn due(work: &WorkRow) -> String {
     }
 }
 
-/// `4.1 s of computing, nine in ten up to 5.6 s, at most 8.3 s (14 tasks)`.
+/// `4.1 s of GPU time, nine in ten up to 5.6 s, at most 8.3 s (14 tasks)`.
 pub fn spread(spread: &Spread, unit: Unit) -> String {
     let Spread { units, median_seconds, p90_seconds, most_seconds } = *spread;
     let (median, p90, most) = (seconds(median_seconds), seconds(p90_seconds), seconds(most_seconds));
-    format!("{median} of computing, nine in ten up to {p90}, at most {most} ({})", counted(u64::from(units), unit))
+    format!("{median} of GPU time, nine in ten up to {p90}, at most {most} ({})", counted(u64::from(units), unit))
 }
 
 /// `12 of 14, 1 not known; last time 1.9s was left`.
@@ -166,7 +170,7 @@ mod tests {
             [
                 "deadline: 9s for the task, by its label",
                 "due: in 5.2s; about 4.2s is expected to be left",
-                "takes: 4.1 s of computing, nine in ten up to 5.6 s, at most 8.3 s (14 tasks)",
+                "takes: 4.1 s of GPU time, nine in ten up to 5.6 s, at most 8.3 s (14 tasks)",
                 "met: 12 of 14, 1 not known; last time 1.9s was left",
             ]
         );
