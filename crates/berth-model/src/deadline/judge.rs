@@ -422,11 +422,13 @@ impl Open {
         }
     }
 
-    /// What is not known of it is taken to have been as the rest, if it is little.
+    /// What is not known of it is taken to have been as the rest, if it is little. Turns come a little after what they tell of, so that its sum may be
+    /// above all the time there was.
     fn active_seconds(&self, ended: Mono) -> Option<f64> {
         let stay = ended.since(self.started).saturating_sub(self.held).as_secs_f64();
         let known = stay - self.unknown.as_secs_f64();
-        (known >= stay * LEAST_KNOWN).then(|| self.active.as_secs_f64() * if known > 0.0 { stay / known } else { 1.0 })
+        (known >= stay * LEAST_KNOWN)
+            .then(|| (self.active.as_secs_f64() * if known > 0.0 { stay / known } else { 1.0 }).min(stay))
     }
 
     /// The first of these without which it would have been in time.

@@ -78,6 +78,25 @@ fn a_server_is_judged_by_each_burst_and_does_not_miss_for_ever() {
     assert_eq!((&record["unit"], &record["deadline_hit"]), (&"burst".into(), &true.into()), "{record}");
 }
 
+/// One process of it has a context and never computes, another has computed long ago.
+#[test]
+fn a_burst_is_over_when_the_last_process_that_computed_is_done() {
+    let test = "a_burst_is_over_when_the_last_process_that_computed_is_done";
+    let Some(engine) = Engine::for_test(test) else { return };
+    let Some((host, daemon)) = stage(test, &engine, |_| {}) else { return };
+    let script =
+        "/berth load hold & /berth load --size 3000 --idle 10m & exec /berth load light --size 3000 --period 3s";
+    let server = engine.run_shell(&host, "several", &["--label", "berth.deadline=2"], script);
+    let row = daemon.row_where(&server.key(), |row| {
+        row.deadline.as_ref().is_some_and(|deadline| deadline.tally.hits + deadline.tally.misses >= 3)
+    });
+    assert_eq!(row.pids.len(), 3, "{row:?}");
+    assert_eq!(row.deadline.unwrap().unit, Unit::Burst);
+    let newest = first_judged(&daemon, &server);
+    let (took, computed) = (newest["seconds"].as_f64().unwrap(), newest["active_seconds"].as_f64().unwrap());
+    assert!(took > 0.0 && computed <= took, "{newest}");
+}
+
 #[test]
 fn several_processes_of_a_container_are_one_unit() {
     let Some(engine) = Engine::for_test("several_processes_of_a_container_are_one_unit") else { return };
