@@ -1,15 +1,24 @@
 # Two commands matter to a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build fmt clippy bench test-fresh clean-run
+.PHONY: help demo test test-kubernetes build fmt clippy bench test-fresh clean-run fuzz soak
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: build ## watch containers use a simulated GPU; installs nothing
 	@scripts/berth.sh demo
 
 test: ## install what tests need, then run every check
 	@scripts/test.sh
+
+soak: ## the property tests with other random cases, twenty times
+	@scripts/soak.sh
+
+fuzz: ## the decoder of node reports, for a minute, guided by coverage
+	@scripts/fuzz.sh
+
+test-kubernetes: ## berth on a real API server, scheduler and kubelet; builds them once
+	@scripts/kubernetes/test.sh
 
 build: ## the release binary and the simulated driver libraries
 	@scripts/check-tools.sh
@@ -29,4 +38,5 @@ test-fresh: ## demo and test from a fresh clone on a fresh Debian 12
 
 clean-run: ## stop and remove what an interrupted `make test` left
 	scripts/docker-instance.sh stop .run/docker
+	scripts/swarm.sh stop target/tmp/swarm
 	rm -rf .run

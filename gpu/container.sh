@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=gpu/env.sh
 . "$(dirname "$0")/env.sh"
 
-options=(--network none -v "$repo/target/gpu/bin:/berth:ro" -e "PATH=/berth:/usr/local/bin:/usr/bin:/bin:$driver/bin")
+options=(--network none -v "$base/berth:/berth:ro" -e "PATH=/berth:/usr/local/bin:/usr/bin:/bin:$driver/bin")
 for directory in /usr /opt "$driver"; do
     [ ! -d "$directory" ] || options+=(-v "$directory:$directory:ro")
 done

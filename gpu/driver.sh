@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=gpu/env.sh
 . "$(dirname "$0")/env.sh"
 
-tests=$repo/target/gpu/bin/berth-host-tests
+tests=$base/berth/berth-host-tests
 [ -x "$tests" ] || die "$tests not found: run gpu/pack.sh where berth is built"
 [ $# -gt 0 ] || set -- driver::tests::real_gpu
 # One after the other: they measure, and want the GPU for themselves.

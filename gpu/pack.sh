@@ -2,7 +2,7 @@
 # Packs what a GPU machine without network, Rust or Docker needs, into target/gpu/ (build and run it here, carry it there):
 #
 #   target/gpu/docker.tar.xz   Docker Engine of the installed Debian packages, with its libraries except glibc
-#   target/gpu/bin/            release build of berth and of the simulated driver libraries, tests for gpu/driver.sh
+#   target/gpu/berth.tar.xz    release build of berth, of its library for programs and of the simulated driver libraries, tests for gpu/driver.sh
 #
 #   pack.sh [--docker-only]
 #
@@ -60,27 +60,25 @@ pack_docker() {
 
 pack_berth() {
     need_build_tools
-    cargo build --locked --release -p berth -p berth-sim-cuda -p berth-sim-nvml
-    mkdir -p "$out/bin"
-    local built
+    cargo build --locked --release -p berth -p berth-shim -p berth-sim-cuda -p berth-sim-nvml
+    local built tests tree
     built=$(target_dir)/release
-    install -m 755 --strip "$built/berth" "$out/bin/"
-    install -m 755 --strip "$built/libberth_sim_cuda.so" "$built/libberth_sim_nvml.so" "$out/bin/"
+    tests=$(tests_of_host)
+    [ -x "$tests" ] || die "cargo did not say where the tests of berth-host are"
+    tree=$(mktemp -d)
+    install -m 755 --strip "$built/berth" "$built"/libberth_{shim,sim_cuda,sim_nvml}.so "$tree/"
+    install -m 755 --strip "$tests" "$tree/berth-host-tests"
+    tar -C "$tree" --owner=0 --group=0 -c . | xz -6 -T2 >"$out/berth.tar.xz"
+    rm -rf "$tree"
     git rev-parse HEAD >"$out/commit"
-    say "target/gpu/bin: $(du -sm "$out/bin" | cut -f1) MiB"
+    say "target/gpu/berth.tar.xz: $(du -m "$out/berth.tar.xz" | cut -f1) MiB"
 }
 
 # The tests of one crate that need hardware, as the one program cargo makes of them.
-pack_tests() {
-    local tests
-    tests=$(cargo test --locked -p berth-host --lib --no-run --message-format=json |
-        sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-    [ -x "$tests" ] || die "cargo did not say where the tests of berth-host are"
-    install -m 755 --strip "$tests" "$out/bin/berth-host-tests"
+tests_of_host() {
+    cargo test --locked -p berth-host --lib --no-run --message-format=json |
+        sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
 pack_docker
-if [ "${1:-}" != --docker-only ]; then
-    pack_berth
-    pack_tests
-fi
+[ "${1:-}" = --docker-only ] || pack_berth

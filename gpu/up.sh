@@ -11,14 +11,17 @@ READY_S=60
 [ "$(id -u)" -eq 0 ] || die "needs root: a container engine runs as root"
 
 unpack() {
-    local archive="$repo/target/gpu/docker.tar.xz" needed found
-    [ -f "$archive" ] || die "$archive not found: run gpu/pack.sh where Docker is installed, and carry target/gpu here"
-    mkdir -p "$base/docker"
-    if command -v xz >/dev/null; then
-        tar -C "$base/docker" -xJf "$archive"
-    else
-        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$base/docker"
-    fi
+    local name archive needed found
+    for name in docker berth; do
+        archive="$repo/target/gpu/$name.tar.xz"
+        [ -f "$archive" ] || die "$archive not found: run gpu/pack.sh where Docker is installed, and carry target/gpu here"
+        mkdir -p "$base/$name"
+        if command -v xz >/dev/null; then
+            tar -C "$base/$name" -xJf "$archive"
+        else
+            python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$base/$name"
+        fi
+    done
     needed=$(cat "$base/docker/glibc")
     found=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
     [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n 1)" = "$needed" ] ||

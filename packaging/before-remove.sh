@@ -10,7 +10,7 @@
 set -eu
 
 if [ -d /run/systemd/system ]; then
-    systemctl stop berth.service
+    systemctl stop berth.service berth-placer.service
 fi
 case "${1:-}" in
     remove | 0) berth docker-shim remove ;;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A Docker Engine of our own for tests: no network, no firewall rules, nothing shared with an engine of the machine.
 #
-#   docker-instance.sh start DIR   starts one whose data is under DIR; prints its address (unix:///…)
-#   docker-instance.sh stop DIR    removes its containers, ends it, unmounts and deletes what it left
+#   docker-instance.sh start DIR [OPTION…]   starts one whose data is under DIR, with further options of dockerd; prints its address
+#                                            (unix:///…)
+#   docker-instance.sh stop DIR              removes its containers, ends it, unmounts and deletes what it left
 #
 # Sockets live in a short directory of their own, named in DIR/run: a Unix socket's path holds 107 bytes at most.
 # A start over an instance that a killed test left behind stops that one first.
@@ -11,7 +12,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 PATH="$PATH:/usr/sbin:/sbin"
 
-[ $# -eq 2 ] || die "usage: $(basename "$0") start|stop DIR"
+[ $# -ge 2 ] || die "usage: $(basename "$0") start DIR [OPTION…] | stop DIR"
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
 
@@ -36,7 +37,7 @@ start() {
     # --group: the caller may use the socket even when the engine had to be started through sudo.
     as_root setsid dockerd --data-root "$dir/data" --exec-root "$run/exec" --pidfile "$run/docker.pid" \
         --host "unix://$run/docker.sock" --group "$(id -g)" \
-        --bridge none --iptables=false --ip6tables=false \
+        --bridge none --iptables=false --ip6tables=false "$@" \
         </dev/null >"$dir/dockerd.log" 2>&1 &
     if ! wait_until "$READY_S" is_up_or_dead "$run" $! || ! answers "$run"; then
         tail -n 20 "$dir/dockerd.log" >&2
@@ -66,7 +67,7 @@ stop() {
 }
 
 case "$1" in
-    start) start ;;
+    start) start "${@:3}" ;;
     stop) stop ;;
     *) die "start or stop, not '$1'" ;;
 esac

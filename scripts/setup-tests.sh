@@ -56,6 +56,7 @@ need_build_tools
 package dockerd docker.io "the tests watch real containers"
 package docker docker-cli "the scripts build the test image with it"
 package busybox busybox-static "the test image is made of it, so that no registry is needed"
+package ip iproute2 "the tests run a swarm of three nodes on this machine, each in a network namespace"
 package systemctl systemd "the tests run berth's unit under it, in namespaces; nothing of the machine is started by it"
 package shellcheck shellcheck "checks the scripts of this repository"
 fetch_promtool

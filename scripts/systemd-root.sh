@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots systemd in a root of its own that has berth installed as its package would: /usr/bin/berth, its unit, its
+# Boots systemd in a root of its own that has berth installed as its package would: /usr/bin/berth, its units, its
 # settings. /usr is this machine's, everything else is empty and in memory; it is gone with the last process.
 #
 #   systemd-root.sh system|user BERTH SETTINGS ROOT CGROUP SHARED…
@@ -21,14 +21,14 @@ repo=$(cd "$(dirname "$0")/.." && pwd)
 kind=$1 berth=$(realpath "$2") settings=$3 root=$4 cgroup=$5
 shift 5
 shared=("$berth" "$@")
-unit=$repo/packaging/systemd/berth.service
+units=$repo/packaging/systemd
 
 # What an installation consists of.
 install_berth() {
-    ln -s "$berth" "$root/.usr/upper/bin/berth"
+    : >"$root/.usr/upper/bin/berth"
     mkdir -p "$root/etc/berth" "$root/etc/systemd/system" "$root/etc/systemd/user"
     cp "$settings" "$root/etc/berth/berth.toml"
-    cp "$unit" "$root/etc/systemd/$kind/"
+    cp "$units"/*.service "$root/etc/systemd/$kind/"
 }
 
 # Services of the early boot that would reach beyond this root: one empties /tmp, the other reads the kernel's audit.
@@ -47,7 +47,7 @@ mask() {
 
 lay_out() {
     mount -t tmpfs -o mode=755 root "$root"
-    mkdir -p "$root"/{dev,etc,mnt,proc,root,run,sys,tmp,usr,var} "$root"/.usr/{upper/bin,work}
+    mkdir -p "$root"/{dev,etc,mnt,proc,root,run,sys,tmp,usr,var/tmp} "$root"/.usr/{upper/bin,work}
     ln -s ../run "$root/var/run"
     local link
     for link in bin sbin lib lib64; do
@@ -59,6 +59,8 @@ lay_out() {
     install_berth
     mask
     mount -t overlay -o "lowerdir=/usr,upperdir=$root/.usr/upper,workdir=$root/.usr/work" usr "$root/usr"
+    # No link: a unit with a /tmp or /home of its own would not find what it leads to there.
+    mount --bind "$berth" "$root/usr/bin/berth"
 }
 
 # Read-only where a service of the early boot would set up the machine: then systemd leaves it alone.
@@ -75,6 +77,7 @@ mount_kernel() {
         mknod -m 666 "$root/dev/$name" c "$major" "$minor"
     done
     mkdir "$root"/dev/{pts,shm}
+    ln -s pts/ptmx "$root/dev/ptmx"
     mount -t tmpfs -o mode=755 run "$root/run"
 }
 
@@ -114,7 +117,7 @@ boot() {
 [ -x /lib/systemd/systemd ] || die "/lib/systemd/systemd not found: install systemd"
 echo $$ >"$cgroup/cgroup.procs"
 # The functions are given to the shell inside the namespaces as text, with what they use.
-inside="set -euo pipefail; $(declare -p kind berth settings root unit shared); $(declare -f); boot"
+inside="set -euo pipefail; $(declare -p kind berth settings root units shared); $(declare -f); boot"
 case "$kind" in
     system) exec unshare --mount --pid --fork --kill-child --uts --ipc --cgroup bash -c "$inside" ;;
     user) exec unshare --mount bash -c "$inside" ;;

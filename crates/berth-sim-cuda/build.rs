@@ -5,4 +5,6 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // Without this a preloaded library's functions would come back from our own cuGetProcAddress.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // A program that unloads the driver must not take the code from under its thread.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,28 +1,31 @@
-//! The client of the daemon's socket: one typed request per connection, and an event stream that comes back by itself.
+//! The client of the daemon's socket, and of the placer's: one typed request per connection, and an event stream that comes back by itself.
 
 mod follow;
+mod placer;
 mod sse;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, HOST};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use berth_model::control::{Admission, Candidate, DeadlineStanding, Explanation};
+use berth_model::control::{Admission, Candidate, DeadlineStanding, Explanation, FindingRow, SloStanding};
 use berth_model::history::{Query, Told};
+use berth_model::watch::series::{SeriesQuery, SeriesTold};
 
 use crate::error::ErrorBody;
 pub use crate::events::Lagged;
 use crate::routes::paths;
 pub use follow::{Follow, Followed};
+pub use placer::PlacerClient;
 
 /// A daemon answers from memory: one that takes longer is stuck.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,28 +33,55 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    peer: Peer,
+}
+
+/// Who listens on a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    Daemon,
+    Placer,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no daemon listens on {socket}")]
-    Absent { socket: PathBuf, source: io::Error },
-    #[error("connecting to the daemon on {socket}")]
-    Connect { socket: PathBuf, source: io::Error },
-    #[error("the daemon on {socket} takes in no more connections: it is stuck, or has too many clients")]
-    Busy { socket: PathBuf },
-    #[error("talking to the daemon on {socket}")]
-    Http { socket: PathBuf, source: hyper::Error },
-    #[error("the daemon on {socket} did not answer within {} s", TIMEOUT.as_secs())]
-    Silent { socket: PathBuf },
-    #[error("the daemon refused {path}: {message} ({code})")]
-    Refused { path: String, code: String, message: String },
-    #[error("whatever listens on {socket} is not berth: name the daemon's socket (--socket, or api.socket)")]
-    Foreign { socket: PathBuf },
-    #[error("the daemon's answer to {path} is not understood: is it another version?")]
-    NotUnderstood { path: String, source: serde_json::Error },
+    #[error("no {peer} listens on {socket}")]
+    Absent { peer: Peer, socket: PathBuf, source: io::Error },
+    #[error("connecting to the {peer} on {socket}")]
+    Connect { peer: Peer, socket: PathBuf, source: io::Error },
+    #[error("the {peer} on {socket} takes in no more connections: it is stuck, or has too many clients")]
+    Busy { peer: Peer, socket: PathBuf },
+    #[error("talking to the {peer} on {socket}")]
+    Http { peer: Peer, socket: PathBuf, source: hyper::Error },
+    #[error("the {peer} on {socket} did not answer within {} s", TIMEOUT.as_secs())]
+    Silent { peer: Peer, socket: PathBuf },
+    #[error("the {peer} refused {path}: {message} ({code})")]
+    Refused { peer: Peer, path: String, code: String, message: String },
+    #[error("whatever listens on {socket} is not berth: name the {peer}'s socket ({})", peer.setting())]
+    Foreign { peer: Peer, socket: PathBuf },
+    #[error("the {peer}'s answer to {path} is not understood: is it another version?")]
+    NotUnderstood { peer: Peer, path: String, source: serde_json::Error },
     #[error("the daemon ended the event stream")]
     Ended,
+}
+
+impl Peer {
+    /// By what its socket is named.
+    fn setting(self) -> &'static str {
+        match self {
+            Peer::Daemon => "--socket, or api.socket",
+            Peer::Placer => "placer.socket",
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Peer::Daemon => "daemon",
+            Peer::Placer => "placer",
+        })
+    }
 }
 
 impl ClientError {
@@ -84,7 +114,7 @@ impl ClientError {
 
 impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into() }
+        Self { socket: socket.into(), peer: Peer::Daemon }
     }
 
     pub fn socket(&self) -> &Path {
@@ -99,7 +129,7 @@ impl Client {
 
     /// Asks for something to be done: `body` is the JSON of it.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
-        let unfit = |source| ClientError::NotUnderstood { path: path.to_owned(), source };
+        let unfit = |source| self.not_understood(path, source);
         let body = Bytes::from(serde_json::to_vec(body).map_err(unfit)?);
         let answer = self.bytes_of(path, request(Method::POST, path, body)).await?;
         self.read(path, &answer)
@@ -113,6 +143,11 @@ impl Client {
     /// Everybody's deadline, or that of whom a person calls so.
     pub async fn deadlines(&self, tenant: Option<&str>) -> Result<Vec<DeadlineStanding>, ClientError> {
         self.get(&with_query(paths::DEADLINES, &[("tenant", tenant.map(str::to_owned))])).await
+    }
+
+    /// Goals of one tenant, or of everybody who has some or takes part at the level of kernels.
+    pub async fn slos(&self, tenant: Option<&str>) -> Result<Vec<SloStanding>, ClientError> {
+        self.get(&with_query(paths::SLOS, &[("tenant", tenant.map(str::to_owned))])).await
     }
 
     /// Whether one more deadline would be met.
@@ -138,6 +173,25 @@ impl Client {
         self.get(&format!("{}?limit={}{further}", paths::HISTORY, query.limit)).await
     }
 
+    /// What is noticed of one tenant, or of all that the caller may be told of.
+    pub async fn findings(&self, tenant: Option<&str>) -> Result<Vec<FindingRow>, ClientError> {
+        self.get(&with_query(paths::FINDINGS, &[("tenant", tenant.map(str::to_owned))])).await
+    }
+
+    /// Figures over time, those the caller may see.
+    pub async fn series(&self, query: &SeriesQuery) -> Result<SeriesTold, ClientError> {
+        let SeriesQuery { whom, metric, from_ms, until_ms, step_ms } = query.clone();
+        let instant = |ms: i64| jiff::Timestamp::from_millisecond(ms).ok().map(|at| at.to_string());
+        let query = [
+            ("tenant", whom),
+            ("metric", metric.map(|metric| metric.as_str().to_owned())),
+            ("since", from_ms.and_then(instant)),
+            ("until", until_ms.and_then(instant)),
+            ("step", step_ms.map(|ms| format!("{ms}ms"))),
+        ];
+        self.get(&with_query(paths::SERIES, &query)).await
+    }
+
     /// For answers that are no JSON: the metrics page.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
         Ok(String::from_utf8_lossy(&self.get_bytes(path).await?).into_owned())
@@ -150,7 +204,7 @@ impl Client {
 
     fn read<T: DeserializeOwned>(&self, path: &str, body: &Bytes) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|source| match source.is_data() {
-            true => ClientError::NotUnderstood { path: path.to_owned(), source },
+            true => self.not_understood(path, source),
             false => self.foreign(),
         })
     }
@@ -173,7 +227,7 @@ impl Client {
     }
 
     async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
-        let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+        let silent = |_| ClientError::Silent { peer: self.peer, socket: self.socket.clone() };
         tokio::time::timeout(TIMEOUT, answer).await.map_err(silent)?
     }
 
@@ -197,36 +251,47 @@ impl Client {
         let body = self.body_of(response).await?;
         // All that berth refuses, it refuses in these words.
         let Ok(ErrorBody { error }) = serde_json::from_slice(&body) else { return Ok(self.foreign()) };
-        Ok(ClientError::Refused { path: path.to_owned(), code: error.code, message: error.message })
+        Ok(ClientError::Refused { peer: self.peer, path: path.to_owned(), code: error.code, message: error.message })
     }
 
     fn foreign(&self) -> ClientError {
-        ClientError::Foreign { socket: self.socket.clone() }
+        ClientError::Foreign { peer: self.peer, socket: self.socket.clone() }
+    }
+
+    fn not_understood(&self, path: &str, source: serde_json::Error) -> ClientError {
+        ClientError::NotUnderstood { peer: self.peer, path: path.to_owned(), source }
     }
 
     fn failed(&self, source: hyper::Error) -> ClientError {
         // What it says is no HTTP.
-        if source.is_parse() { self.foreign() } else { ClientError::Http { socket: self.socket.clone(), source } }
+        if source.is_parse() {
+            return self.foreign();
+        }
+        ClientError::Http { peer: self.peer, socket: self.socket.clone(), source }
     }
 
     fn not_connected(&self, source: io::Error) -> ClientError {
-        let socket = self.socket.clone();
+        let (peer, socket) = (self.peer, self.socket.clone());
         match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent { socket, source },
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::Absent { peer, socket, source },
             // Its queue is full. A Unix socket says so at once instead of waiting.
-            io::ErrorKind::WouldBlock => ClientError::Busy { socket },
-            _ => ClientError::Connect { socket, source },
+            io::ErrorKind::WouldBlock => ClientError::Busy { peer, socket },
+            _ => ClientError::Connect { peer, socket, source },
         }
     }
 }
 
 fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+    let is_post = method == Method::POST;
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     *request.uri_mut() = path.parse().expect("paths are constants of this crate, queries are encoded");
     let headers = request.headers_mut();
-    headers.insert(HOST, hyper::header::HeaderValue::from_static("berth"));
-    headers.insert(ACCEPT, hyper::header::HeaderValue::from_static("*/*"));
+    headers.insert(HOST, HeaderValue::from_static("berth"));
+    headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    if is_post {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
     request
 }
 

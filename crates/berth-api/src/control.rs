@@ -2,13 +2,17 @@
 //!
 //! Whoever may open the socket may read; acting is judged by the loop, ask by ask, from the [`Caller`] made here.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
+use berth_model::Snapshot;
+use berth_model::cluster::Report;
 use berth_model::control::{Answer, Ask, Caller, Reply, What};
 use berth_model::history::{Query, Told};
+use berth_model::watch::series::{SeriesQuery, SeriesTold};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
@@ -26,6 +30,23 @@ pub trait Control: Send + Sync {
 
     /// What is remembered, from files: called where blocking is no harm. `Err`: why it cannot be told.
     fn history(&self, query: &Query) -> Result<Told, String>;
+
+    /// Figures over time, those the caller may see; from files, as above.
+    fn series(&self, caller: &Caller, query: &SeriesQuery) -> Result<SeriesTold, String>;
+
+    /// What this host tells whoever places containers; with a number of its own each time.
+    fn report(&self, snapshot: &Snapshot) -> Report;
+
+    /// What came of questions for it over the network; `None` where nobody may ask.
+    fn reports(&self) -> Option<ReportTotals>;
+}
+
+/// Reports that were asked for over the network, since the daemon started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReportTotals {
+    pub served: u64,
+    /// By the reason, in one word.
+    pub refused: BTreeMap<&'static str, u64>,
 }
 
 /// What answers are made of.
@@ -72,7 +93,7 @@ impl Peer {
         stream.peer_cred().ok().map(|credentials| Self { uid: credentials.uid() })
     }
 
-    fn caller(self) -> Caller {
+    pub fn caller(self) -> Caller {
         let own = rustix::process::geteuid().as_raw();
         let user = fs::read_to_string(USERS).ok().and_then(|users| name_of(self.uid, &users));
         Caller { uid: self.uid, user, is_admin: self.uid == 0 || self.uid == own }

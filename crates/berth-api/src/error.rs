@@ -79,7 +79,9 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         Refusal::Ambiguous { .. } | Refusal::PausedByOthers { .. } => StatusCode::CONFLICT,
         Refusal::NotOffered { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Refusal::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-        Refusal::NoHolds { .. } | Refusal::NotKept { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::NoHolds { .. } | Refusal::NotKept { .. } | Refusal::SlosNotKept { .. } | Refusal::NoKernels { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Refusal::NotWritten { .. } => StatusCode::INSUFFICIENT_STORAGE,
     }
 }

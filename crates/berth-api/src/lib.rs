@@ -4,6 +4,7 @@
 //! listener that is too slow is told how much it missed. [`Server`] answers from the feed alone: no request makes the
 //! daemon look at a GPU, and no client, however slow, can hold up or use up the daemon. Whoever may open the socket may read;
 //! holding and releasing is asked of a [`Control`], which is told by the kernel's word who asks, and judges.
+//! A [`MetricsPort`] serves metrics, and nothing else, to whoever reaches it.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -20,9 +21,12 @@ mod testing;
 mod unread;
 mod usage;
 
-pub use client::{Client, ClientError, Follow, Followed};
-pub use control::Control;
+pub use client::{Client, ClientError, Follow, Followed, PlacerClient};
+pub use control::{Control, ReportTotals};
 pub use error::{ErrorBody, ErrorDetail};
 pub use feed::{Feed, Notice};
-pub use routes::{DeadlineRequest, Health, HoldRequest, Holds, PolicyRequest, ReleaseRequest, Version, paths};
-pub use server::{Access, BindError, ServeError, Server};
+pub use routes::{
+    DeadlineRequest, FeedbackRequest, Health, HoldRequest, Holds, KernelPolicyRequest, PolicyRequest, ReleaseRequest,
+    SloRequest, Version, paths,
+};
+pub use server::{Access, BindError, MetricsPort, PortError, ServeError, Server};

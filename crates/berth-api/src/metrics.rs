@@ -13,6 +13,7 @@ use berth_model::Snapshot;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use crate::control::ReportTotals;
 pub use crate::usage::Usage;
 use collector::HostCollector;
 
@@ -36,9 +37,15 @@ impl Format {
     }
 }
 
-pub fn page(snapshot: Arc<Snapshot>, usage: Usage, format: Format) -> Result<String, std::fmt::Error> {
+/// `reports`: what came of questions over the network, where they may be asked.
+pub fn page(
+    snapshot: Arc<Snapshot>,
+    usage: Usage,
+    reports: Option<ReportTotals>,
+    format: Format,
+) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(HostCollector { snapshot, usage }));
+    registry.register_collector(Box::new(HostCollector { snapshot, usage, reports }));
     let mut page = String::new();
     encode(&mut page, &registry)?;
     Ok(match format {

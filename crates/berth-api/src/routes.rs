@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Uri};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
+use berth_model::cluster::Report;
 use berth_model::snapshot::{EndedTask, SourceView};
 use berth_model::{GpuView, Snapshot, TaskRow};
 use jiff::Timestamp;
@@ -23,10 +24,14 @@ use crate::metrics;
 use crate::usage::Usage;
 pub use control::{HoldRequest, Holds, PolicyRequest, ReleaseRequest};
 pub use deadline::DeadlineRequest;
+pub use kernels::{KernelPolicyRequest, SloRequest};
+pub use watch::FeedbackRequest;
 
 mod control;
 mod deadline;
 mod history;
+mod kernels;
+mod watch;
 
 const OPENAPI: &str = include_str!("../openapi.json");
 
@@ -49,10 +54,21 @@ pub mod paths {
     pub const DEADLINE: &str = "/v1/deadline";
     /// With the query `tenant`.
     pub const DEADLINES: &str = "/v1/deadlines";
+    pub const KERNEL_POLICY: &str = "/v1/kernels/policy";
+    pub const SLO: &str = "/v1/slo";
+    /// With the query `tenant`.
+    pub const SLOS: &str = "/v1/slos";
     /// With the queries `deadline`, `unit`, `image`, `command`, `owner`, `takes` and `gpu`.
     pub const ADMIT: &str = "/v1/admit";
     /// With the queries `tenant`, `since` and `limit`.
     pub const HISTORY: &str = "/v1/history";
+    pub const FEEDBACK: &str = "/v1/feedback";
+    /// With the query `tenant`.
+    pub const FINDINGS: &str = "/v1/findings";
+    /// With the queries `tenant`, `metric`, `since`, `until` and `step`.
+    pub const SERIES: &str = "/v1/series";
+    pub const REPORT: &str = "/v1/report";
+    pub const PASTS: &str = "/v1/pasts";
     pub const EVENTS: &str = "/v1/events";
     pub const VERSION: &str = "/v1/version";
     pub const HEALTH: &str = "/v1/health";
@@ -85,6 +101,12 @@ pub(crate) fn router(served: Served) -> Router {
     routes.fallback(|uri: Uri| async { ApiError::NotFound(uri) }).with_state(served)
 }
 
+/// For whoever may read metrics and nothing else.
+pub(crate) fn metrics_router(served: Served) -> Router {
+    let not_found = |uri: Uri| async { ApiError::NotFound(uri) };
+    Router::new().route(paths::METRICS, get(metrics_page)).fallback(not_found).with_state(served)
+}
+
 fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
     vec![
         (paths::SNAPSHOT, get(snapshot)),
@@ -99,8 +121,16 @@ fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
         (paths::EXPLAIN, get(control::explain)),
         (paths::DEADLINE, post(deadline::set_deadline)),
         (paths::DEADLINES, get(deadline::deadlines)),
+        (paths::KERNEL_POLICY, post(kernels::set_policy)),
+        (paths::SLO, post(kernels::set_slo)),
+        (paths::SLOS, get(kernels::slos)),
         (paths::ADMIT, get(deadline::admit)),
         (paths::HISTORY, get(history::history)),
+        (paths::FEEDBACK, post(watch::feedback)),
+        (paths::FINDINGS, get(watch::findings)),
+        (paths::SERIES, get(watch::series)),
+        (paths::REPORT, get(report)),
+        (paths::PASTS, get(deadline::pasts)),
         (paths::EVENTS, get(follow)),
         (paths::VERSION, get(version)),
         (paths::HEALTH, get(health)),
@@ -133,6 +163,10 @@ async fn sources(State(feed): State<Shared>) -> Answer<Vec<SourceView>> {
     Ok(Json(latest(&feed)?.sources.clone()))
 }
 
+async fn report(State(served): State<Served>) -> Answer<Report> {
+    Ok(Json(served.control.report(latest(&served.feed)?.as_ref())))
+}
+
 async fn follow(
     State(feed): State<Shared>,
     headers: HeaderMap,
@@ -160,10 +194,11 @@ async fn openapi() -> impl IntoResponse {
 }
 
 /// OpenMetrics for those who ask for it, Prometheus' own text format for the rest.
-async fn metrics_page(State(feed): State<Shared>, headers: HeaderMap) -> Result<impl IntoResponse, ApiError> {
+async fn metrics_page(State(served): State<Served>, headers: HeaderMap) -> Result<impl IntoResponse, ApiError> {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = metrics::Format::for_accept(accept);
-    let page = metrics::page(latest(&feed)?, Usage::of_this_process(), format)?;
+    let (usage, reports) = (Usage::of_this_process(), served.control.reports());
+    let page = metrics::page(latest(&served.feed)?, usage, reports, format)?;
     Ok(([(CONTENT_TYPE, HeaderValue::from_static(format.content_type()))], page))
 }
 

@@ -5,6 +5,7 @@
 //! comes when even that takes too long is hung up on. Streams of events are no exception: a listener has a place for as
 //! long as it reads.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,17 +17,21 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::control::{Peer, Served};
 use crate::error::ApiError;
-use crate::routes::router;
+use crate::routes::{metrics_router, router};
 use crate::unread::Unread;
 
 /// Connections that are answered at a time. Each scraper, `berth top` and `berth ps --watch` keeps one.
 pub const CONNECTIONS: usize = 128;
+
+/// The same of those who read metrics over TCP.
+const SCRAPERS: usize = 16;
 
 /// Connections beyond [`CONNECTIONS`] that are told so at a time.
 const REFUSALS: usize = 128;
@@ -47,7 +52,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
 pub(crate) async fn serve(listener: UnixListener, served: Served, stop: impl Future<Output = ()>) {
-    let (mut places, graceful, mut connections) = (Places::new(&served), GracefulShutdown::new(), JoinSet::new());
+    let mut places = Places::new(CONNECTIONS, router(served.clone()));
+    let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -55,13 +61,11 @@ pub(crate) async fn serve(listener: UnixListener, served: Served, stop: impl Fut
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     if let Some(place) = places.take() {
-                        connections.spawn(place.answer(stream, &graceful));
+                        let peer = Peer::of(&stream);
+                        connections.spawn(place.answer(stream, peer, &graceful));
                     }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to the API could not be accepted");
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
-                }
+                Err(error) => accept_again(&error).await,
             },
             Some(_) = connections.join_next() => {}
         }
@@ -72,8 +76,34 @@ pub(crate) async fn serve(listener: UnixListener, served: Served, stop: impl Fut
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
+/// Metrics and nothing else, for as long as it is polled. Who asks is not known, and does not matter.
+pub(crate) async fn serve_metrics(listener: TcpListener, served: Served) -> Infallible {
+    let mut places = Places::new(SCRAPERS, metrics_router(served));
+    let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    if let Some(place) = places.take() {
+                        connections.spawn(place.answer(stream, None, &graceful));
+                    }
+                }
+                Err(error) => accept_again(&error).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn accept_again(error: &std::io::Error) {
+    tracing::warn!(%error, "a connection to the API could not be accepted");
+    tokio::time::sleep(ACCEPT_AGAIN).await;
+}
+
 /// Who is let in.
 struct Places {
+    /// How many at a time.
+    most: usize,
     answered: (Arc<Semaphore>, Router),
     refused: (Arc<Semaphore>, Router),
     /// Somebody was refused since there was room last.
@@ -90,10 +120,11 @@ struct Place {
 }
 
 impl Places {
-    fn new(served: &Served) -> Self {
-        let refusal = Router::new().fallback(|| async { ApiError::Full { most: CONNECTIONS } });
+    fn new(most: usize, router: Router) -> Self {
+        let refusal = Router::new().fallback(move || async move { ApiError::Full { most } });
         Self {
-            answered: (Arc::new(Semaphore::new(CONNECTIONS)), router(served.clone())),
+            most,
+            answered: (Arc::new(Semaphore::new(most)), router),
             refused: (Arc::new(Semaphore::new(REFUSALS)), refusal),
             was_full: false,
         }
@@ -107,7 +138,7 @@ impl Places {
             return Some(Place { router: router.clone(), ask_within: ASK_WITHIN, keep_alive: true, permit });
         }
         if !std::mem::replace(&mut self.was_full, true) {
-            tracing::warn!(most = CONNECTIONS, "more clients than are answered at a time; others are refused");
+            tracing::warn!(most = self.most, "more clients than are answered at a time; others are refused");
         }
         let (free, router) = &self.refused;
         let permit = Arc::clone(free).try_acquire_owned().ok()?;
@@ -117,9 +148,12 @@ impl Places {
 
 impl Place {
     /// Serves `stream` until it ends or `graceful` is shut down; the place is free again then.
-    fn answer(self, stream: UnixStream, graceful: &GracefulShutdown) -> impl Future<Output = ()> + use<> {
+    fn answer<S>(self, stream: S, peer: Option<Peer>, graceful: &GracefulShutdown) -> impl Future<Output = ()> + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Place { router, ask_within, keep_alive, permit } = self;
-        let service = WithPeer { peer: Peer::of(&stream), router: TowerToHyperService::new(router) };
+        let service = WithPeer { peer, router: TowerToHyperService::new(router) };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(ask_within)

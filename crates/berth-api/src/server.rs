@@ -1,7 +1,9 @@
-//! The Unix socket: made with its permissions in place, never taken from a daemon that lives, removed at a clean stop.
+//! The Unix socket: made with its permissions in place, never taken from a daemon that lives, removed at a clean stop. And a port for metrics.
 
+use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdListener;
@@ -10,13 +12,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 
 use berth_model::settings::LONGEST_SOCKET;
 
 use crate::control::{Control, Served};
 use crate::feed::Feed;
-use crate::serve::serve;
+use crate::serve::{serve, serve_metrics};
 
 const GROUPS: &str = "/etc/group";
 
@@ -77,6 +79,12 @@ impl Server {
         Ok(Self { listener, path: path.to_owned(), identity })
     }
 
+    /// For whoever answers by itself, as the placer does. The socket is removed when this is dropped.
+    pub fn listener(&self) -> Result<UnixListener, ServeError> {
+        let failed = |source| ServeError { path: self.path.clone(), source };
+        self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)
+    }
+
     /// Answers until `stop` is done, then ends the event streams and lets other answers finish.
     pub async fn serve(
         self,
@@ -84,11 +92,45 @@ impl Server {
         control: Arc<dyn Control>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        let failed = |source| ServeError { path: self.path.clone(), source };
-        let listener = self.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
+        let listener = self.listener()?;
         serve(listener, Served { feed, control, reading: Arc::default() }, stop).await;
         Ok(())
     }
+}
+
+/// A port for metrics alone.
+#[derive(Debug)]
+pub struct MetricsPort {
+    listener: StdTcpListener,
+}
+
+impl MetricsPort {
+    pub fn bind(address: SocketAddr) -> Result<Self, PortError> {
+        let bound = StdTcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = bound.map_err(|source| PortError { address, source })?;
+        Ok(Self { listener })
+    }
+
+    /// Where it listens: the port, where the settings left that to the kernel.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.local_addr().ok()
+    }
+
+    /// Answers for as long as it is polled.
+    pub async fn serve(self, feed: Arc<Feed>, control: Arc<dyn Control>) -> io::Result<Infallible> {
+        let listener = TcpListener::from_std(self.listener)?;
+        Ok(serve_metrics(listener, Served { feed, control, reading: Arc::default() }).await)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("listening on {address} for metrics (api.metrics_listen)")]
+pub struct PortError {
+    address: SocketAddr,
+    source: io::Error,
 }
 
 impl Drop for Server {

@@ -3,15 +3,19 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use berth_model::control::{Answer, Ask, Refusal, Reply};
+use berth_model::Snapshot;
+use berth_model::cluster::Report;
+use berth_model::control::{Answer, Ask, Caller, Refusal, Reply};
 use berth_model::history::{Query, Told};
+use berth_model::watch::series::{SeriesQuery, SeriesTold};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::client::Client;
-use crate::control::Control;
+use crate::control::{Control, ReportTotals};
 use crate::feed::Feed;
+use crate::routes::samples;
 use crate::server::{Access, ServeError, Server};
 
 /// Far more than anything here takes; only a hang gets there.
@@ -32,6 +36,7 @@ pub(crate) struct Asked {
     pub answer: Mutex<Option<Result<Answer, Refusal>>>,
     pub queries: Mutex<Vec<Query>>,
     pub told: Mutex<Option<Told>>,
+    pub figures: Mutex<Vec<(Caller, SeriesQuery)>>,
 }
 
 impl Control for Asked {
@@ -45,6 +50,19 @@ impl Control for Asked {
     fn history(&self, query: &Query) -> Result<Told, String> {
         self.queries.lock().unwrap().push(query.clone());
         self.told.lock().unwrap().clone().ok_or_else(|| "it is switched off".to_owned())
+    }
+
+    fn series(&self, caller: &Caller, query: &SeriesQuery) -> Result<SeriesTold, String> {
+        self.figures.lock().unwrap().push((caller.clone(), query.clone()));
+        Ok(SeriesTold::default())
+    }
+
+    fn report(&self, snapshot: &Snapshot) -> Report {
+        Report::of(snapshot, &samples::about(), 1)
+    }
+
+    fn reports(&self) -> Option<ReportTotals> {
+        None
     }
 }
 

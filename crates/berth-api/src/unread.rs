@@ -6,21 +6,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::time::Sleep;
 
 /// Far longer than a busy client takes to come back to its socket; a stopped one connects again when it goes on.
 pub const UNREAD_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(crate) struct Unread {
-    stream: UnixStream,
+pub(crate) struct Unread<S> {
+    stream: S,
     /// Set while the socket has no room for more.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Unread {
-    pub fn new(stream: UnixStream) -> Self {
+impl<S> Unread<S> {
+    pub fn new(stream: S) -> Self {
         Self { stream, deadline: None }
     }
 
@@ -35,13 +34,13 @@ impl Unread {
     }
 }
 
-impl AsyncRead for Unread {
+impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Unread {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.in_time(cx, written)

@@ -9,6 +9,7 @@ mod control;
 mod deadlines;
 mod describe;
 mod guarded;
+mod kernels;
 mod log;
 mod manage;
 mod once;
@@ -16,8 +17,10 @@ mod sampler;
 mod sources;
 mod steady;
 mod table;
+mod watch;
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -25,11 +28,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use berth_host::clock;
+use berth_host::docker::OWNER_LABEL;
 use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
-use berth_model::control::{Ask, Refusal, Reply, What};
+use berth_model::control::{Answer, Ask, Caller, KernelAsk, Refusal, Reply, What};
 use berth_model::history::{LeftOpen, Spent};
-use berth_model::settings::EdfSettings;
+use berth_model::settings::{EdfSettings, KernelPolicyName};
+use berth_model::watch::series::Owner;
 use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
 use berth_store::deadlines::Deadlines as Store;
 use berth_store::history::History;
@@ -38,12 +43,16 @@ pub use control::Control;
 use deadlines::{Deadlines, Said, Scene, Stage, by_looks, owners};
 pub use describe::describe;
 pub use guarded::Guarded;
+use kernels::Kernels;
+use kernels::slos::{self, Slos};
 use log::log_change;
 use manage::{Manager, Unmanaged};
 pub use once::sample_once;
+pub use sources::Names;
 use sources::{Sources, ask_names};
 use steady::Steady;
 use table::TaskTable;
+use watch::{Sight, Watch};
 
 /// How long the loop waits for events before it shows that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -95,12 +104,23 @@ impl Engine {
         what: Publish,
         publish: impl FnMut(Arc<Snapshot>, &[Change]) + Send + 'static,
     ) -> Result<Engine, StartError> {
+        Self::start_with_names(settings, what, |_| None, publish)
+    }
+
+    /// The same, with somebody who tells of containers in place of Docker: `names` starts them.
+    pub fn start_with_names(
+        settings: &Settings,
+        what: Publish,
+        names: impl FnOnce(&Sender<Event>) -> Option<Box<dyn Names>>,
+        publish: impl FnMut(Arc<Snapshot>, &[Change]) + Send + 'static,
+    ) -> Result<Engine, StartError> {
         let (event_tx, event_rx) = mpsc::channel();
         let table = match what {
             Publish::WithTable(_) => Some(TaskTable::create(&settings.table).map_err(StartError::Table)?),
             Publish::SnapshotsOnly => None,
         };
-        let sources = Sources::start(settings, &event_tx)?;
+        let sources = Sources::start(settings, names(&event_tx), &event_tx)?;
+        let is_daemon = table.is_some();
         let mut history = None;
         let mut deadlines = Deadlines::new(settings.deadline.clone());
         let manager = match what {
@@ -122,13 +142,24 @@ impl Engine {
                 Err(Unmanaged { reason: WATCHES.to_owned(), ..Unmanaged::default() })
             }
         };
+        let kernels = match is_daemon {
+            true => sources.start_kernels(&settings.kernels, &event_tx)?,
+            false => None,
+        };
+        let slos = Slos::open(kept_in(settings, history.is_some(), is_daemon), event_tx.clone());
+        let watch =
+            if is_daemon { Watch::open(&settings.history, &settings.processes.proc_root) } else { Watch::default() };
         let (control, ask_rx) = Control::new(event_tx);
         let probes = sources.probes();
         let stop = Arc::new(AtomicBool::new(false));
         let looper = Loop {
             monitor: Monitor::new(settings.monitor.clone()),
             manager,
+            kernels,
+            slos,
+            kernel_asks: Vec::new(),
             deadlines,
+            watch,
             boot: clock::boot(),
             idle_after: settings.monitor.idle_after.get(),
             edf: settings.edf.clone(),
@@ -187,7 +218,12 @@ struct Loop {
     monitor: Monitor,
     /// Before the sources: whoever is held is set free while there still are probes.
     manager: Result<Manager, Unmanaged>,
+    /// After the manager's and before the sources' end everybody is free.
+    kernels: Option<Kernels>,
+    slos: Slos,
+    kernel_asks: Vec<(Caller, KernelAsk, Reply)>,
     deadlines: Deadlines,
+    watch: Watch,
     /// By which instants of this boot are told from those of another.
     boot: Option<String>,
     idle_after: Duration,
@@ -219,6 +255,9 @@ impl Loop {
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
                 self.deadlines.overhear(&event);
+                if let Some(kernels) = &self.kernels {
+                    kernels.note(&event);
+                }
                 if let Ok(manager) = &mut self.manager {
                     manager.note(&event, clock::now());
                 }
@@ -235,6 +274,8 @@ impl Loop {
     fn hear(&mut self) {
         for (ask, reply) in self.ask_rx.try_iter().take(BATCH) {
             match (&mut self.manager, ask) {
+                (_, Ask { caller, what: What::Kernels(ask) }) => self.kernel_asks.push((caller, ask, reply)),
+                (_, Ask { caller, what: What::Watch(ask) }) => self.watch.ask(caller, ask, reply),
                 (_, Ask { caller, what: What::Deadline(ask) }) => self.deadlines.ask(caller, ask, reply),
                 (Ok(manager), ask) => manager.ask(ask, reply),
                 (Err(unmanaged), _) => reply(Err(Refusal::NoHolds { reason: unmanaged.reason.clone() })),
@@ -249,6 +290,10 @@ impl Loop {
         let by_looks = self.manager.as_ref().is_ok_and(Manager::goes_by_looks);
         self.sources.look(self.monitor.wish(now.mono, by_looks));
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
+        if let Some(kernels) = &mut self.kernels {
+            kernels.attend(&mut snapshot, &|tenant| self.monitor.labels_of(tenant), &|tenant| self.slos.of(tenant));
+        }
+        self.answer_kernels(&snapshot, &now);
         self.manage(&mut snapshot, &mut changes, &now);
         changes.iter().for_each(log_change);
         let snapshot = Arc::new(snapshot);
@@ -275,6 +320,8 @@ impl Loop {
         }
         changes.extend(self.deadlines.show(snapshot, now));
         self.deadlines.tasks().into_iter().for_each(|judgement| self.monitor.judged(judgement));
+        changes.extend(self.watch(snapshot, now));
+        snapshot.watch = self.watch.totals();
         changes.extend(self.answer(snapshot, now));
         self.turn_at = self.turn_at.into_iter().chain(self.deadlines.again_at(now.mono)).min();
         if self.deadlines.looks_for_some() {
@@ -285,6 +332,20 @@ impl Loop {
             Ok(manager) => manager.keep_open(snapshot, &left, now),
             Err(unmanaged) => unmanaged.annals.keep_open(snapshot, &left, now),
         }
+    }
+
+    /// What is noticed in what is shown now.
+    fn watch(&mut self, snapshot: &Snapshot, now: &Anchor) -> Vec<Change> {
+        let Self { monitor, deadlines, watch, .. } = self;
+        let owner = |tenant: &TenantKey| {
+            let named = monitor.labels_of(tenant).and_then(|labels| labels.get(OWNER_LABEL)).cloned();
+            let uids = match tenant {
+                TenantKey::User { uid } => vec![Some(*uid)],
+                tenant => monitor.uids_of(tenant),
+            };
+            Owner::new(named.filter(|owner| !owner.is_empty()), uids)
+        };
+        watch.turn(&Sight { snapshot, owner: &owner, now }, &deadlines.units())
     }
 
     /// Answers those who asked about deadlines, with what is shown now.
@@ -300,6 +361,33 @@ impl Loop {
             now,
         };
         deadlines.answer(&stage)
+    }
+
+    /// Answers those who asked about the level of kernels.
+    fn answer_kernels(&mut self, snapshot: &Snapshot, now: &Anchor) {
+        for (caller, ask, reply) in std::mem::take(&mut self.kernel_asks) {
+            match ask {
+                KernelAsk::SetPolicy { policy } => reply(self.set_kernel_policy(&caller, policy)),
+                ask => {
+                    let monitor = &self.monitor;
+                    let may =
+                        |caller: &Caller, tenant: &TenantKey, name: &str| may_decide(monitor, caller, tenant, name);
+                    let labels = |tenant: &TenantKey| monitor.labels_of(tenant);
+                    let stage = slos::Stage { snapshot, labels: &labels, may: &may, now };
+                    self.slos.ask(&caller, ask, reply, &stage);
+                }
+            }
+        }
+    }
+
+    fn set_kernel_policy(&self, caller: &Caller, policy: KernelPolicyName) -> Result<Answer, Refusal> {
+        if !caller.is_admin {
+            return Err(Refusal::AdminsOnly);
+        }
+        let reason =
+            || Refusal::NoKernels { reason: "`kernels.enabled` is false, or its socket is missing".to_owned() };
+        self.kernels.as_ref().ok_or_else(reason)?.set_policy(policy);
+        Ok(Answer::KernelPolicy(policy))
     }
 
     /// Judges those who have a deadline.
@@ -364,11 +452,25 @@ impl Loop {
         let mut snapshot = self.monitor.snapshot(&now);
         self.deadlines.flush();
         let left = left_of(&self.deadlines, self.boot.as_ref(), now.mono);
+        let left: Option<&manage::LeftOf<'_>> = if self.deadlines.looks_for_some() { None } else { Some(&left) };
         match &self.manager {
-            Ok(manager) => manager.leave(&mut snapshot, &left, &now),
-            Err(unmanaged) => unmanaged.annals.leave(&snapshot, &left, &now),
+            Ok(manager) => manager.leave(&mut snapshot, left, &now),
+            Err(unmanaged) => unmanaged.annals.leave(&snapshot, left, &now),
         }
     }
+}
+
+/// As for deadlines: its owner by label, else the users its processes run as.
+fn may_decide(monitor: &Monitor, caller: &Caller, tenant: &TenantKey, name: &str) -> Result<(), Refusal> {
+    let owner = monitor.labels_of(tenant).and_then(|labels| labels.get(OWNER_LABEL)).filter(|owner| !owner.is_empty());
+    let uids = match tenant {
+        TenantKey::User { uid } => vec![Some(*uid)],
+        tenant => monitor.uids_of(tenant),
+    };
+    if caller.may_act_on(owner.map(String::as_str), &uids) {
+        return Ok(());
+    }
+    Err(Refusal::NotYours { name: name.to_owned(), owner: owner.cloned() })
 }
 
 /// What persons have said, beside the history: whoever may write that is alone there.
@@ -379,6 +481,15 @@ fn said(settings: &Settings, is_ours: bool, event_tx: &Sender<Event>) -> Said {
         true => Said::refused(
             "the history cannot be written, and they are kept with it; the daemon's log says why".to_owned(),
         ),
+    }
+}
+
+/// Where goals that are set are kept; `None`: nowhere.
+fn kept_in(settings: &Settings, is_ours: bool, is_daemon: bool) -> Option<Result<&Path, String>> {
+    match settings.history.enabled && is_daemon {
+        false => None,
+        true if is_ours => Some(Ok(&settings.history.dir)),
+        true => Some(Err("the history cannot be written, and they are kept with it".to_owned())),
     }
 }
 

@@ -53,7 +53,16 @@ pub(crate) fn log_change(change: &Change) {
             let deadline = deadline.map_or_else(|| "none".to_owned(), |deadline| deadline.to_string());
             info!(change = kind, %tenant, name, deadline, by_uid, "a deadline has changed");
         }
+        Change::Found { tenant, name, kind: what, .. } => {
+            warn!(change = kind, %tenant, name, what = what.as_str(), "something is not as it should be");
+        }
+        Change::FoundNoMore { tenant, name, kind: what, .. } => {
+            info!(change = kind, %tenant, name, what = what.as_str(), "it is as it should be again");
+        }
         Change::GpuLost { gpu, reason } => warn!(change = kind, gpu = gpu.0, reason, "a GPU is lost"),
+        Change::KernelLevel { tenant, name, news, .. } => {
+            info!(change = kind, %tenant, name, ?news, "at the level of kernels");
+        }
         Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
         Change::SourceChanged { source, status } => {
             let (source, word) = (source.as_str(), status.as_str());

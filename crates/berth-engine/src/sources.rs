@@ -9,12 +9,13 @@ use berth_host::docker::DockerSource;
 use berth_host::probes::{self, Probes};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
-use berth_model::settings::Mode;
+use berth_model::settings::{KernelSettings, Mode};
 use berth_model::snapshot::ProbeCounters;
 use berth_model::{ContainerId, Event, Monitor, Settings, Source, SourceStatus};
 
 use crate::StartError;
 use crate::describe::describe;
+use crate::kernels::Kernels;
 use crate::sampler::Sampler;
 
 /// All sources of a running loop. Fields end in this order: probes first, so that nothing is probed that nobody hears.
@@ -24,11 +25,24 @@ pub(crate) struct Sources {
     _connector: Option<Connector>,
     sampler: Sampler,
     docker: Option<DockerSource>,
+    names: Option<Box<dyn Names>>,
+    registry: Registry,
+}
+
+/// Whoever tells of containers in place of Docker, by events, from a thread of its own. Its end is its drop.
+pub trait Names: Send + std::fmt::Debug {
+    /// Asks about a container. The answer comes as [`Event::Container`], or [`Event::ContainerGone`] if it knows of none. `false` if too
+    /// many questions wait already: ask again later.
+    fn describe(&self, id: ContainerId) -> bool;
 }
 
 impl Sources {
     /// Probes come before the first look, so that nobody slips in between unseen.
-    pub fn start(settings: &Settings, event_tx: &Sender<Event>) -> Result<Self, StartError> {
+    pub fn start(
+        settings: &Settings,
+        names: Option<Box<dyn Names>>,
+        event_tx: &Sender<Event>,
+    ) -> Result<Self, StartError> {
         let proc_root = &settings.processes.proc_root;
         let registry = Registry::new(proc_root, event_tx.clone()).map_err(StartError::Processes)?;
         let probes = optional(Source::Probes, settings.probes.mode, event_tx, || {
@@ -47,9 +61,22 @@ impl Sources {
             Connector::start(event_tx.clone())
         })?;
         let docker = start_docker(settings, event_tx)?;
-        let sampler = Sampler::start(settings.nvml.library.clone(), registry, event_tx.clone());
+        let sampler = Sampler::start(settings.nvml.library.clone(), registry.clone(), event_tx.clone());
         let sampler = sampler.map_err(StartError::Thread)?;
-        Ok(Self { probes: probes.map(Arc::new), _connector: connector, sampler, docker })
+        Ok(Self { probes: probes.map(Arc::new), _connector: connector, sampler, docker, names, registry })
+    }
+
+    /// Lets processes attach that take part at the level of kernels, where the settings say so. Not having it harms nobody.
+    pub fn start_kernels(
+        &self,
+        settings: &KernelSettings,
+        event_tx: &Sender<Event>,
+    ) -> Result<Option<Kernels>, StartError> {
+        if !settings.enabled {
+            return Ok(None);
+        }
+        let start = || Kernels::start(settings, self.registry.clone(), event_tx.clone());
+        optional(Source::Shim, Mode::Auto, event_tx, start)
     }
 
     /// For those who hold tenants at their calls.
@@ -59,7 +86,11 @@ impl Sources {
 
     /// Asks the engine about a container; `false` if its queue is full. Without an engine nothing is asked.
     pub fn describe(&self, id: ContainerId) -> bool {
-        self.docker.as_ref().is_none_or(|docker| docker.describe(id))
+        match (&self.names, &self.docker) {
+            (Some(names), _) => names.describe(id),
+            (None, Some(docker)) => docker.describe(id),
+            (None, None) => true,
+        }
     }
 
     pub fn look(&self, wish: Wish) {
@@ -104,7 +135,7 @@ fn connector_mode(settings: &Settings, has_probes: bool) -> Mode {
 /// The engine tells its status by events; only a required one that is missing is an error, found out before the start.
 fn start_docker(settings: &Settings, event_tx: &Sender<Event>) -> Result<Option<DockerSource>, StartError> {
     refuse_without_docker(settings)?;
-    if settings.docker.mode == Mode::Off {
+    if settings.docker_mode() == Mode::Off {
         say(event_tx, Source::Docker, SourceStatus::Off);
         return Ok(None);
     }
@@ -114,7 +145,7 @@ fn start_docker(settings: &Settings, event_tx: &Sender<Event>) -> Result<Option<
 
 /// Blocks for as long as the engine takes to answer, if it is required.
 pub(crate) fn refuse_without_docker(settings: &Settings) -> Result<(), StartError> {
-    if settings.docker.mode == Mode::Required {
+    if settings.docker_mode() == Mode::Required {
         let available = berth_host::docker::available(&settings.docker.socket);
         available.map_err(|error| required(Source::Docker, &error))?;
     }

@@ -190,6 +190,7 @@ mod tests {
                 risk: Risk::Tight,
             }),
             takes: None,
+            next_takes: None,
             tally: Tally { hits: 3, misses: 2, unknown: u64::MAX },
             last_float_seconds: Some(-1.5),
         }

@@ -14,6 +14,7 @@ pub mod levels;
 pub mod nvml;
 pub mod probes;
 pub mod procs;
+pub mod shim;
 
 #[cfg(test)]
 mod testing;

@@ -3,7 +3,7 @@
 //! A naive matrix product in phases, on the CUDA driver API alone. The driver library is opened at run time and the
 //! kernel is PTX text, so the same program runs on the simulated `libcuda.so.1` and on any real one, without a toolkit.
 //! Besides the product it can hold memory and idle, make light periodic load, and fail in any phase in several ways.
-//! It is what the monitor is measured against; it knows nothing of berth.
+//! It is what the monitor is measured against; it knows nothing of berth. [`roles`] are other programs, of many short kernels.
 //!
 //! # Lines
 //!
@@ -55,6 +55,8 @@ mod sys;
 #[cfg(feature = "cli")]
 mod args;
 mod process;
+#[cfg(feature = "cli")]
+pub mod roles;
 
 #[cfg(feature = "cli")]
 pub use args::Args;

@@ -8,9 +8,9 @@ use clap::Parser;
 #[command(version, after_help = berth_load::EXIT_CODES_HELP)]
 struct Command {
     #[command(flatten)]
-    args: berth_load::Args,
+    load: berth_load::roles::Load,
 }
 
 fn main() -> ExitCode {
-    berth_load::run(&Command::parse().args.into()).into()
+    Command::parse().load.run().into()
 }

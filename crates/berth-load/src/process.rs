@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Exit {
     finish(&mut recorder, exit)
 }
 
-const NO_DEVICE_HELP: &str = "a GPU host's driver brings libcuda.so.1; the NVIDIA container toolkit mounts it into \
+pub(crate) const NO_DEVICE_HELP: &str = "a GPU host's driver brings libcuda.so.1; the NVIDIA container toolkit mounts it into \
     containers.\nwithout a GPU, `berth sim serve` runs a simulated one: point --library or LD_LIBRARY_PATH at its \
     libcuda.so.1.";
 

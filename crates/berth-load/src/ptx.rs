@@ -114,5 +114,7 @@ DONE:
 }
 ";
 
+#[cfg(feature = "cli")]
+pub mod spin;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 //! No CUDA header is needed: the few functions used here have kept their ABI since CUDA 6 at the latest. Handles are opaque
 //! newtypes that only the driver makes and that are given back by value, so safe code can neither invent nor reuse one.
 //! Every method answers the driver's own code on failure; names and phases are the business of `driver`.
+//! `work` has the further functions that only the programs in `roles` need.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
@@ -59,14 +60,14 @@ pub enum LoadError {
 
 /// Declares the functions once: the field, the name for `cuGetProcAddress`, the exported symbol, the arguments.
 macro_rules! functions {
-    ($($field:ident: $name:literal, $symbol:literal, ($($argument:ty),*);)*) => {
-        /// The driver's functions. Never unloaded: a driver library does not survive that.
+    ($(#[$doc:meta])* $api:ident $($field:ident: $name:literal, $symbol:literal, ($($argument:ty),*);)*) => {
+        $(#[$doc])*
         #[derive(Debug)]
-        pub struct Api {
+        pub struct $api {
             $($field: unsafe extern "C" fn($($argument),*) -> u32,)*
         }
 
-        impl Api {
+        impl $api {
             fn resolve(finder: &Finder<'_>) -> Result<Self, LoadError> {
                 Ok(Self { $(
                     $field: {
@@ -81,6 +82,8 @@ macro_rules! functions {
 }
 
 functions! {
+    /// The driver's functions. Never unloaded: a driver library does not survive that.
+    Api
     init: c"cuInit", c"cuInit", (c_uint);
     driver_get_version: c"cuDriverGetVersion", c"cuDriverGetVersion", (*mut c_int);
     get_error_name: c"cuGetErrorName", c"cuGetErrorName", (u32, *mut *const c_char);
@@ -103,6 +106,9 @@ functions! {
         (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
 }
 
+#[cfg(feature = "cli")]
+pub mod work;
+
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *const c_void, c_int, u64) -> u32;
 type GetProcAddressV2 = unsafe extern "C" fn(*const c_char, *mut *const c_void, c_int, u64, *mut c_int) -> u32;
 
@@ -112,6 +118,8 @@ struct Finder<'a> {
     library: &'a Library,
     entry: Option<Entry>,
     dlsym: bool,
+    /// Asked of `cuGetProcAddress`.
+    version: c_int,
 }
 
 enum Entry {
@@ -120,16 +128,16 @@ enum Entry {
 }
 
 impl<'a> Finder<'a> {
-    fn new(path: &'a Path, library: &'a Library, lookup: Lookup) -> Result<Self, LoadError> {
+    fn new(path: &'a Path, library: &'a Library, lookup: Lookup, version: c_int) -> Result<Self, LoadError> {
         let entry = if lookup == Lookup::Dlsym { None } else { find_entry(library) };
         if lookup == Lookup::ProcAddress && entry.is_none() {
             return Err(LoadError::Symbol { path: path.to_owned(), symbol: "cuGetProcAddress" });
         }
-        Ok(Self { path, library, entry, dlsym: lookup != Lookup::ProcAddress })
+        Ok(Self { path, library, entry, dlsym: lookup != Lookup::ProcAddress, version })
     }
 
     fn find(&self, name: &'static CStr, symbol: &'static CStr) -> Result<*const c_void, LoadError> {
-        let by_entry = self.entry.as_ref().and_then(|entry| entry.find(name));
+        let by_entry = self.entry.as_ref().and_then(|entry| entry.find(name, self.version));
         let found = by_entry.or_else(|| if self.dlsym { exported(self.library, symbol) } else { None });
         let missing = if self.dlsym { symbol } else { name };
         found.ok_or_else(|| LoadError::Symbol {
@@ -140,18 +148,24 @@ impl<'a> Finder<'a> {
 }
 
 impl Entry {
-    fn find(&self, name: &CStr) -> Option<*const c_void> {
+    fn find(&self, name: &CStr, version: c_int) -> Option<*const c_void> {
         let mut address = ptr::null();
         let mut status = 0;
         // SAFETY: the name ends in NUL, both results are ours to be written; flags 0 ask for the legacy default stream.
         let code = unsafe {
             match self {
-                Self::V1(get) => get(name.as_ptr(), &raw mut address, API_VERSION, 0),
-                Self::V2(get) => get(name.as_ptr(), &raw mut address, API_VERSION, 0, &raw mut status),
+                Self::V1(get) => get(name.as_ptr(), &raw mut address, version, 0),
+                Self::V2(get) => get(name.as_ptr(), &raw mut address, version, 0, &raw mut status),
             }
         };
         (code == 0 && !address.is_null()).then_some(address)
     }
+}
+
+fn open(path: &Path) -> Result<Library, LoadError> {
+    // SAFETY: loading runs the library's own initialisers; the path is the user's choice of a driver.
+    let opened = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    opened.map_err(|error| LoadError::Library { path: path.to_owned(), reason: reason(&error) })
 }
 
 fn find_entry(library: &Library) -> Option<Entry> {
@@ -183,10 +197,8 @@ fn check(code: u32) -> Result<(), Code> {
 impl Api {
     /// Loads the library and finds every function, or says which one is missing.
     pub fn load(path: &Path, lookup: Lookup) -> Result<Self, LoadError> {
-        // SAFETY: loading runs the library's own initialisers; the path is the user's choice of a driver.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| LoadError::Library { path: path.to_owned(), reason: reason(&error) })?;
-        let api = Self::resolve(&Finder::new(path, &library, lookup)?)?;
+        let library = open(path)?;
+        let api = Self::resolve(&Finder::new(path, &library, lookup, API_VERSION)?)?;
         std::mem::forget(library);
         Ok(api)
     }

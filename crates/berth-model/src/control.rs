@@ -4,18 +4,23 @@
 //! says who may. Asking, waiting and carrying out are others' work.
 
 mod deadline;
+mod kernels;
+mod watch;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Past;
 use crate::history::Before;
 use crate::hold::Means;
 use crate::id::{GpuIndex, TenantKey};
-use crate::settings::{EdfSettings, FifoSettings, PaperSettings, PolicyName};
+use crate::settings::{EdfSettings, FifoSettings, KernelPolicyName, PaperSettings, PolicyName};
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
 pub use deadline::{Admission, Candidate, DeadlineAsk, DeadlineStanding, DueWork, Fits, GpuAdmission};
+pub use kernels::{GivenSlo, KernelAsk, SloStanding};
+pub use watch::{FindingRow, Heard, WatchAsk};
 
 /// Names listed in an error; more would hide the rest.
 const MOST_NAMES: usize = 12;
@@ -66,6 +71,8 @@ pub enum What {
         tenant: String,
     },
     Deadline(DeadlineAsk),
+    Kernels(KernelAsk),
+    Watch(WatchAsk),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +86,13 @@ pub enum Answer {
     /// Of everybody who was asked about; of one after something was said about it.
     Deadlines(Vec<DeadlineStanding>),
     Admission(Box<Admission>),
+    /// Goals of everybody who was asked about; of one after something was said about it.
+    Slos(Vec<SloStanding>),
+    KernelPolicy(KernelPolicyName),
+    Heard(Box<Heard>),
+    Findings(Vec<FindingRow>),
+    /// The latest first, no more than a few hundred.
+    Pasts(Vec<Past>),
 }
 
 /// Called once, on the loop's thread: must not block. Dropped uncalled only if the loop has ended.
@@ -201,7 +215,11 @@ pub enum Refusal {
     NoHolds { reason: String },
     #[error("deadlines cannot be set: {reason}")]
     NotKept { reason: String },
-    #[error("the deadline of `{name}` stays as it was: {reason}")]
+    #[error("goals cannot be set: {reason}")]
+    SlosNotKept { reason: String },
+    #[error("nobody takes part at the level of kernels here: {reason}")]
+    NoKernels { reason: String },
+    #[error("what was said of `{name}` stays as it was: {reason}")]
     NotWritten { name: String, reason: String },
     #[error("there is no GPU {gpu} here{}", listed("; there are", known))]
     NoSuchGpu { gpu: GpuIndex, known: Vec<String> },
@@ -222,6 +240,8 @@ impl Refusal {
             Refusal::Failed { .. } => "hold_failed",
             Refusal::NoHolds { .. } => "no_holds",
             Refusal::NotKept { .. } | Refusal::NotWritten { .. } => "deadlines_not_kept",
+            Refusal::SlosNotKept { .. } => "slos_not_kept",
+            Refusal::NoKernels { .. } => "no_kernels",
             Refusal::NoSuchGpu { .. } => "no_such_gpu",
         }
     }

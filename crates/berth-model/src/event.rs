@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::{Deadline, Unit, Verdict};
 use crate::hold::{Means, Signal, Step};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
+use crate::kernels::KernelNews;
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
+use crate::watch;
 
 /// Everything the loop reacts to. Mechanisms produce these; nothing else changes the model.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +89,12 @@ pub enum Event {
     Source {
         source: Source,
         status: SourceStatus,
+    },
+    /// Something happened to a tenant at the level of kernels.
+    Kernels {
+        tenant: TenantKey,
+        news: KernelNews,
+        at: Mono,
     },
     /// Somebody asks something of the loop: it changes nothing by itself, and makes the loop turn.
     Asked,
@@ -224,6 +232,8 @@ pub struct ContainerFacts {
     pub started_at: Option<Timestamp>,
     /// `None` if the engine does not check its health. It suspends the checks while it holds the container paused, and only then.
     pub health: Option<HealthChecks>,
+    /// `None` if it may stand still for ever.
+    pub endurance: Option<Endurance>,
     pub stop: Stop,
 }
 
@@ -234,6 +244,15 @@ pub struct HealthChecks {
     pub every: Duration,
     /// A check that takes longer has failed.
     pub within: Duration,
+}
+
+/// How long a container can stand still before its engine, which knows of no pause, takes it for dead and kills it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endurance {
+    /// At most so long.
+    pub still: Duration,
+    /// It has to go on for this long for the engine to see that it is alive.
+    pub breath: Duration,
 }
 
 /// How an engine stops a container.
@@ -257,8 +276,12 @@ impl Default for Stop {
 pub enum Source {
     Nvml,
     Docker,
+    /// Tells of the pods of this node, in place of Docker.
+    Kubernetes,
     ProcessEvents,
     Probes,
+    /// Processes that take part at the level of kernels attach to it.
+    Shim,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -385,6 +408,30 @@ pub enum Change {
         by_uid: u32,
         at: Mono,
     },
+    /// Something happened to a tenant at the level of kernels.
+    KernelLevel {
+        tenant: TenantKey,
+        name: String,
+        #[serde(flatten)]
+        news: KernelNews,
+        at: Mono,
+    },
+    /// Something of a tenant is not as it should be; what exactly is for its owner and administrators.
+    Found {
+        tenant: TenantKey,
+        name: String,
+        kind: watch::Kind,
+        /// When it began, as far as is known.
+        since: Mono,
+        at: Mono,
+    },
+    /// It is as it should be again, or has become usual.
+    FoundNoMore {
+        tenant: TenantKey,
+        name: String,
+        kind: watch::Kind,
+        at: Mono,
+    },
     GpuLost {
         gpu: GpuIndex,
         reason: String,
@@ -404,8 +451,10 @@ impl Source {
         match self {
             Source::Nvml => "nvml",
             Source::Docker => "docker",
+            Source::Kubernetes => "kubernetes",
             Source::ProcessEvents => "process_events",
             Source::Probes => "probes",
+            Source::Shim => "shim",
         }
     }
 }
@@ -469,6 +518,9 @@ impl Change {
             Change::DeadlineEndangered { .. } => "deadline_endangered",
             Change::DeadlineOutOfBounds { .. } => "deadline_out_of_bounds",
             Change::DeadlineChanged { .. } => "deadline_changed",
+            Change::KernelLevel { .. } => "kernel_level",
+            Change::Found { .. } => "found",
+            Change::FoundNoMore { .. } => "found_no_more",
             Change::GpuLost { .. } => "gpu_lost",
             Change::GpuBack { .. } => "gpu_back",
             Change::SourceChanged { .. } => "source_changed",
@@ -493,7 +545,9 @@ mod tests {
         for evidence in [Evidence::Probe, Evidence::Look, Evidence::Process] {
             assert_eq!(json(&evidence), evidence.as_str());
         }
-        for source in [Source::Nvml, Source::Docker, Source::ProcessEvents, Source::Probes] {
+        for source in
+            [Source::Nvml, Source::Docker, Source::Kubernetes, Source::ProcessEvents, Source::Probes, Source::Shim]
+        {
             assert_eq!(json(&source), source.as_str());
         }
         for status in [SourceStatus::Up, SourceStatus::Down { reason: "no socket".into() }, SourceStatus::Off] {
@@ -563,7 +617,16 @@ mod tests {
                 bound: "everybody 1s..".into(),
                 at,
             },
-            Change::DeadlineChanged { tenant, name, deadline: Some(deadline), by_uid: 0, at },
+            Change::DeadlineChanged {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                deadline: Some(deadline),
+                by_uid: 0,
+                at,
+            },
+            Change::Found { tenant: tenant.clone(), name: name.clone(), kind: watch::Kind::Starvation, since: at, at },
+            Change::FoundNoMore { tenant: tenant.clone(), name: name.clone(), kind: watch::Kind::Starvation, at },
+            Change::KernelLevel { tenant, name, news: KernelNews::LeadLost { gpu: None, for_seconds: 5 }, at },
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },
             Change::SourceChanged { source: Source::Nvml, status: SourceStatus::Up },

@@ -6,6 +6,7 @@
 
 pub mod bursts;
 pub mod cgroup;
+pub mod cluster;
 pub mod control;
 pub mod deadline;
 pub mod event;
@@ -13,24 +14,28 @@ pub mod fields;
 pub mod history;
 pub mod hold;
 pub mod id;
+pub mod kernels;
 pub mod monitor;
 pub mod quantity;
 pub mod settings;
+pub mod slo;
 pub mod snapshot;
 pub mod stat;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod watch;
 
 pub use deadline::Deadline;
 pub use event::{
-    Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall, HealthChecks,
-    Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
+    Change, ContainerFacts, Endurance, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall,
+    HealthChecks, Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;
 pub use quantity::{Bytes, Percent};
 pub use settings::Settings;
+pub use slo::Slo;
 pub use snapshot::{GpuView, Snapshot, TaskRow, TaskState};
 pub use stat::Stat;
 pub use time::{Anchor, Mono, Span};

@@ -1,10 +1,14 @@
 //! Every path, socket and interval of the daemon, typed. The doc comment of a field is its manual.
 
+pub mod cluster;
+pub mod kernels;
+pub mod kubernetes;
 mod pattern;
 pub mod policy;
 mod problems;
 mod read;
 
+use core::net::SocketAddr;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -13,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::{Bound, UnitRule};
 use crate::hold::Means;
 use crate::time::Span;
+pub use cluster::{ClusterSettings, EngineName, PlacerSettings};
+pub use kernels::{Division, KernelPolicyName, KernelSettings};
+pub use kubernetes::KubernetesSettings;
 pub use pattern::Pattern;
 pub use policy::{EdfSettings, FifoSettings, PaperSettings};
 pub use problems::{InvalidSettings, LONGEST_SOCKET, MOST_ROWS};
@@ -31,10 +38,14 @@ pub struct Settings {
     pub fifo: FifoSettings,
     pub edf: EdfSettings,
     pub paper: PaperSettings,
+    pub kernels: KernelSettings,
     pub deadline: Deadlines,
     pub history: History,
     pub table: Table,
     pub api: Api,
+    pub cluster: ClusterSettings,
+    pub placer: PlacerSettings,
+    pub kubernetes: KubernetesSettings,
     pub log: Log,
 }
 
@@ -203,6 +214,9 @@ pub struct Api {
     pub socket_mode: String,
     /// Group of the socket, whose members may then read without being root; empty leaves it with the daemon's own.
     pub socket_group: String,
+    /// Address and port for metrics alone, over TCP without TLS, such as `0.0.0.0:7279`, where a scraper cannot open the socket: whoever
+    /// reaches it reads who uses the GPUs. Empty serves them on the socket only.
+    pub metrics_listen: String,
 }
 
 /// What the daemon tells about itself, on standard error.
@@ -327,7 +341,12 @@ impl Default for Table {
 
 impl Default for Api {
     fn default() -> Self {
-        Self { socket: "/run/berth/berth.sock".into(), socket_mode: "0660".into(), socket_group: String::new() }
+        Self {
+            socket: "/run/berth/berth.sock".into(),
+            socket_mode: "0660".into(),
+            socket_group: String::new(),
+            metrics_listen: String::new(),
+        }
     }
 }
 
@@ -353,10 +372,22 @@ impl PolicyName {
 
 // === impl Api ===
 
+impl Settings {
+    /// Docker is not asked where Kubernetes tells of the containers.
+    pub fn docker_mode(&self) -> Mode {
+        if self.kubernetes.enabled { Mode::Off } else { self.docker.mode }
+    }
+}
+
 impl Api {
     /// The socket's permissions; `None` if they are not octal permissions.
     pub fn mode(&self) -> Option<u32> {
         u32::from_str_radix(&self.socket_mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+
+    /// Where metrics are served over TCP; `None` if nowhere, and where what is written is no address.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_listen.parse().ok()
     }
 }
 

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::PlacementId;
 use crate::deadline::{Deadline, Origin, Risk, Spread, Tally, Unit};
 use crate::event::{Evidence, ProcessKind, Source, SourceStatus};
 use crate::history::Judgement;
 use crate::hold::Means;
 use crate::id::{ContainerId, GpuIndex, GpuUuid, TaskId, TenantKey};
+use crate::kernels::KernelLevel;
 use crate::quantity::{Bytes, Percent};
 use crate::settings::PolicyName;
+use crate::watch::WatchTotals;
 
 /// The host at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +32,12 @@ pub struct Snapshot {
     /// What is done about contention; `None` where berth only watches.
     pub management: Option<Management>,
     pub deadlines: DeadlineTotals,
+    /// What happens at the level of kernels; `None` where nobody can take part.
+    #[serde(default)]
+    pub kernels: Option<KernelLevel>,
+    /// What is noticed of tenants, counted.
+    #[serde(default)]
+    pub watch: WatchTotals,
 }
 
 /// Units that had a deadline, since the daemon started.
@@ -40,6 +49,20 @@ pub struct DeadlineTotals {
     pub warnings: u64,
     pub float_seconds: Histogram,
     pub run_seconds: Histogram,
+    /// The last misses on each GPU, the latest first.
+    #[serde(default)]
+    pub misses: Vec<MissRow>,
+    /// Changes when what is known of how long work takes does, as far as that matters to whoever expects it.
+    #[serde(default)]
+    pub pasts: u32,
+}
+
+/// A deadline that was missed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissRow {
+    pub gpu_uuid: GpuUuid,
+    /// When the unit ended.
+    pub missed_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +147,12 @@ pub struct TaskRow {
     pub held_seconds: Option<f64>,
     /// How long it may take, and how it does; `None` without a deadline.
     pub deadline: Option<DeadlineRow>,
+    /// GPU memory it says it will need in all, by its label; `None` if it does not.
+    #[serde(default)]
+    pub memory_needed_bytes: Option<Bytes>,
+    /// By which it was placed here, as its label says; `None` if nobody placed it.
+    #[serde(default)]
+    pub placement: Option<PlacementId>,
 }
 
 /// A tenant's deadline, and how it does by it.
@@ -142,6 +171,9 @@ pub struct DeadlineRow {
     pub work: Option<WorkRow>,
     /// How long units like this computed before; `None` if none is known.
     pub takes: Option<Spread>,
+    /// The same of bursts, where no unit is under way: what comes next may be one. `None` also if none is known.
+    #[serde(default)]
+    pub next_takes: Option<Spread>,
     /// Of this tenant, as far back as the history is read.
     pub tally: Tally,
     /// What was left, or missing, in its last unit that was seen to end.
@@ -223,6 +255,9 @@ pub struct Management {
     pub policy: PolicyName,
     /// The policy only says what it would do.
     pub dry_run: bool,
+    /// What can and may be done here to a container.
+    #[serde(default)]
+    pub means: Vec<Means>,
     /// Who waits for a turn, first in line first; in a dry run, who would.
     pub queue: Vec<QueueRow>,
     pub holds: HoldCounters,

@@ -30,6 +30,8 @@ pub fn row(tenant: TenantKey, name: &str) -> TaskRow {
         hold: None,
         held_seconds: None,
         deadline: None,
+        memory_needed_bytes: None,
+        placement: None,
     }
 }
 
@@ -50,6 +52,7 @@ pub fn deadline(float_seconds: f64) -> DeadlineRow {
             risk: Risk::Safe,
         }),
         takes: None,
+        next_takes: None,
         tally: Tally::default(),
         last_float_seconds: None,
     }

@@ -38,6 +38,11 @@ impl Mono {
         Self(nanos)
     }
 
+    /// So much earlier; the beginning of the clock if that was later.
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// Time passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

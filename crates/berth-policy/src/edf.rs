@@ -29,7 +29,7 @@
 //! *Beside* one with a deadline nobody computes unless there is time for it, however little both have loaded. All else is as in `fifo`, and without any
 //! deadline so is every decision.
 
-mod in_time;
+pub mod in_time;
 mod share;
 
 use std::collections::BTreeSet;

@@ -10,6 +10,8 @@
 pub mod admit;
 pub mod edf;
 pub mod fifo;
+pub mod kernels;
+pub mod nodes;
 pub mod paper;
 pub mod reason;
 mod turns;

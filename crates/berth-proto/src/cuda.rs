@@ -151,6 +151,80 @@ pub struct LaunchConfig {
     pub attribute_count: c_uint,
 }
 
+/// `CUstreamBatchMemOpParams`: one operation on a word of memory, in a stream. What `operation` says is [`memory_op`]'s.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct BatchMemoryOp {
+    pub operation: c_uint,
+    pub address: u64,
+    /// Of 32-bit operations the low half.
+    pub value: u64,
+    /// Of a wait: [`wait_value`]'s.
+    pub flags: c_uint,
+    pub alias: u64,
+    pub reserved: u64,
+}
+
+/// `CUstreamBatchMemOpType`.
+pub mod memory_op {
+    pub const WAIT_VALUE_32: u32 = 1;
+    pub const WRITE_VALUE_32: u32 = 2;
+    pub const FLUSH_REMOTE_WRITES: u32 = 3;
+    pub const WAIT_VALUE_64: u32 = 4;
+    pub const WRITE_VALUE_64: u32 = 5;
+    pub const BARRIER: u32 = 6;
+}
+
+/// `CUstreamWaitValue_flags`: what must hold of the word before the stream goes on.
+pub mod wait_value {
+    /// Not before the value, in a cyclic order.
+    pub const GEQ: u32 = 0;
+    pub const EQ: u32 = 1;
+    /// Some bit of the value is set.
+    pub const AND: u32 = 2;
+    /// Some bit is clear in both.
+    pub const NOR: u32 = 3;
+    /// Beside one of the others: writes of other devices are seen first.
+    pub const FLUSH: u32 = 1 << 30;
+}
+
+/// Flags of `cuMemHostRegister`.
+pub mod host_register {
+    pub const PORTABLE: u32 = 1;
+    pub const DEVICE_MAP: u32 = 2;
+    pub const IO_MEMORY: u32 = 4;
+    pub const READ_ONLY: u32 = 8;
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GraphInstantiateParams {
+    pub flags: u64,
+    pub upload_stream: u64,
+    pub error_node: u64,
+    /// `CUgraphInstantiateResult`, 0 for success.
+    pub result: c_int,
+}
+
+/// `CUdevResource` of SMs. Which they are is in what the header calls internal.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceResource {
+    /// [`RESOURCE_SM`], or 0 for none.
+    pub kind: c_uint,
+    pub device: c_int,
+    pub first_sm: c_uint,
+    pub internal: [u8; 84],
+    pub sm_count: c_uint,
+    pub min_partition: c_uint,
+    pub alignment: c_uint,
+    pub reserved: [u8; 36],
+}
+
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+pub const RESOURCE_SM: c_uint = 1;
+
 /// `CUctxCreateParams`; nothing in it is modelled.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -196,6 +270,13 @@ mod tests {
         assert_eq!(size_of::<LaunchConfig>(), 56);
         assert_eq!(std::mem::offset_of!(LaunchConfig, stream), 32);
         assert_eq!(std::mem::offset_of!(LaunchConfig, attribute_count), 48);
+        assert_eq!(size_of::<GraphInstantiateParams>(), 32);
+        assert_eq!(size_of::<DeviceResource>(), 144);
+        assert_eq!(std::mem::offset_of!(DeviceResource, sm_count), 96);
+        assert_eq!(size_of::<BatchMemoryOp>(), 48);
+        assert_eq!(std::mem::offset_of!(BatchMemoryOp, address), 8);
+        assert_eq!(std::mem::offset_of!(BatchMemoryOp, value), 16);
+        assert_eq!(std::mem::offset_of!(BatchMemoryOp, flags), 24);
         assert_eq!(size_of::<ContextParams>(), 24);
         assert_eq!(size_of::<Uuid>(), 16);
         assert_eq!(size_of::<CheckpointLockArgs>(), 64);

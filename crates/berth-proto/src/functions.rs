@@ -70,8 +70,13 @@ pub enum Found {
     VersionTooOld,
 }
 
+/// Names that mean another function from a version on, as the header renames them.
+const RENAMED: [(&str, u32, &str); 1] = [("cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags")];
+
 /// The newest ABI of `name` that a program built for `cuda_version` knows; with `per_thread`, its twin where one exists.
 pub fn resolve(name: &str, cuda_version: u32, per_thread: bool) -> Found {
+    let renamed = RENAMED.iter().find(|(old, since, _)| *old == name && *since <= cuda_version);
+    let name = renamed.map_or(name, |(_, _, new)| new);
     let named = || DRIVER_FUNCTIONS.iter().filter(|f| f.name == name);
     let newest = named().filter(|f| f.since <= cuda_version).max_by_key(|f| f.since);
     let Some(function) = newest else {
@@ -97,6 +102,8 @@ mod tests {
         assert_eq!(resolve("cuCtxCreate", 2000, false), Found::Symbol("cuCtxCreate"));
         assert_eq!(resolve("cuCtxCreate", 3020, false), Found::Symbol("cuCtxCreate_v2"));
         assert_eq!(resolve("cuCtxCreate", 12050, false), Found::Symbol("cuCtxCreate_v4"));
+        assert_eq!(resolve("cuGraphInstantiate", 11000, false), Found::Symbol("cuGraphInstantiate_v2"));
+        assert_eq!(resolve("cuGraphInstantiate", 12000, false), Found::Symbol("cuGraphInstantiateWithFlags"));
         assert_eq!(resolve("cuGetProcAddress", 11030, false), Found::Symbol("cuGetProcAddress"));
         assert_eq!(resolve("cuGetProcAddress", 13000, false), Found::Symbol("cuGetProcAddress_v2"));
     }

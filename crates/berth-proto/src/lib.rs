@@ -6,6 +6,8 @@ pub mod cuda;
 pub mod functions;
 pub mod nvml;
 pub mod nvml_state;
+#[cfg(not(loom))]
+pub mod shim;
 pub mod sim;
 pub mod sim_dir;
 pub mod table;

@@ -7,7 +7,7 @@
 //! the engine; stream 0 is the context's default stream. Work in one stream runs in order.
 
 /// Version of this vocabulary on the wire; a server refuses another one by name.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 5;
 
 /// `CUresult` values the simulated GPU answers with. Plain integers: an unknown value must not be undefined behaviour.
 pub mod cu {
@@ -46,6 +46,33 @@ pub struct KernelCost {
     pub bytes: f64,
     /// Thread blocks in the grid: fewer than the SMs can hold leave room for others of the same process.
     pub blocks: u64,
+}
+
+/// A row of SMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sms {
+    pub first: u32,
+    /// 0 for all there are.
+    pub count: u32,
+}
+
+impl Sms {
+    pub const ALL: Sms = Sms { first: 0, count: 0 };
+}
+
+/// One step of a graph. Steps of a track run in their order, tracks side by side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GraphWork {
+    Kernel(KernelCost),
+    Copy {
+        direction: Direction,
+        bytes: u64,
+    },
+    /// Waits until so many steps of another track are done.
+    After {
+        track: u32,
+        steps: u32,
+    },
 }
 
 /// The driver's process-checkpoint calls, on another process.
@@ -91,6 +118,19 @@ pub enum Request {
     },
     StreamCreate {
         context: u64,
+    },
+    /// A stream whose kernels go before those of a higher number, and only to some SMs.
+    StreamCreateWith {
+        context: u64,
+        priority: i32,
+        sms: Sms,
+    },
+    /// What the process's environment says of it as a client of MPS; without MPS it means nothing.
+    MpsClient {
+        /// The most of the SMs its kernels have at a time.
+        percentage: u32,
+        /// Its kernels go before those of clients with a higher number.
+        priority: u32,
     },
     StreamDestroy {
         context: u64,
@@ -159,6 +199,45 @@ pub enum Request {
         pid: u32,
         op: CheckpointOp,
     },
+    /// Queued on the stream, which stands still at it until the client's side has done it: what the GPU does to words of host memory,
+    /// which only the client can reach. `token` is the client's own name for it, never given twice.
+    HostWork {
+        context: u64,
+        stream: u64,
+        token: u64,
+    },
+    /// Answered with the token of the next host work of this process that a stream has reached, in the order they are reached.
+    HostWorkNext,
+    /// An empty graph of so many tracks, to be filled by [`Request::GraphAdd`]. Answered with its handle.
+    GraphCreate {
+        context: u64,
+        tracks: u32,
+    },
+    /// The next step of a track.
+    GraphAdd {
+        context: u64,
+        graph: u64,
+        track: u32,
+        work: GraphWork,
+    },
+    /// Queued on the stream as one piece: begins when the stream comes to it, and the stream goes on when all tracks are done. Launches
+    /// of one graph do not overlap.
+    GraphLaunch {
+        context: u64,
+        stream: u64,
+        graph: u64,
+    },
+    /// What is launched still runs.
+    GraphDestroy {
+        context: u64,
+        graph: u64,
+    },
+    /// The host work at the head of the stream is done: the stream goes on.
+    HostWorkDone {
+        context: u64,
+        stream: u64,
+        token: u64,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -186,4 +265,6 @@ pub struct Device {
     pub sm_count: u32,
     pub compute_capability: (u32, u32),
     pub max_threads_per_sm: u32,
+    /// Processes share it through MPS.
+    pub has_mps: bool,
 }

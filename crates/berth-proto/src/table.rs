@@ -33,6 +33,8 @@ pub use reader::{ReadError, Reader, Table, Version};
 #[cfg(not(loom))]
 pub use row::{Deadline, Due, ProcessKinds, Risk, Row, Runtime, Stamp, State, Tenant, Unit};
 #[cfg(not(loom))]
+pub(crate) use sys::allocate;
+#[cfg(not(loom))]
 pub use sys::monotonic_ns;
 #[cfg(not(loom))]
 pub use writer::{Published, TableError, Writer};

@@ -1,8 +1,10 @@
 //! One conversation with the simulator's server.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use berth_proto::sim::{Reply, Request};
 use berth_proto::wire::{Call, Frames, Hello, Message, Role, Welcome, WireError};
@@ -51,6 +53,36 @@ impl Connection {
     /// Asks without waiting for anything but room in the socket.
     pub(crate) fn post(&mut self, request: Request) -> Result<(), Lost> {
         self.send(&Call { wants_reply: false, request })
+    }
+
+    /// Asks for an answer that [`Connection::answer_within`] fetches.
+    pub(crate) fn ask(&mut self, request: Request) -> Result<(), Lost> {
+        self.send(&Call { wants_reply: true, request })
+    }
+
+    /// The answer, if it comes in this time; without a limit it is waited for.
+    pub(crate) fn answer_within(&mut self, patience: Option<Duration>) -> Result<Option<Reply>, Lost> {
+        if let Some(frame) = self.frames.next_frame()? {
+            return Ok(Some(Reply::decode(frame)?));
+        }
+        match patience {
+            Some(patience) if !self.is_readable_within(patience)? => Ok(None),
+            _ => self.receive().map(Some),
+        }
+    }
+
+    fn is_readable_within(&self, patience: Duration) -> io::Result<bool> {
+        let mut fds = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+        // SAFETY: one descriptor that is ours and open, and a limit that lives through the call.
+        let ready = unsafe { libc::ppoll(&raw mut fds, 1, &raw const limit, std::ptr::null()) };
+        match ready {
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+            ready => Ok(ready > 0),
+        }
     }
 
     fn send<M: Message>(&mut self, message: &M) -> Result<(), Lost> {

@@ -6,10 +6,13 @@ use std::ffi::{c_int, c_uint};
 use berth_proto::cuda::result;
 use berth_proto::sim::Request;
 
+use crate::capture;
 use crate::device;
 use crate::edge::{Answer, Out};
+use crate::graph;
 use crate::objects::{self, Context};
 use crate::process::{self, demand, obtain};
+use crate::words;
 
 /// What `cuCtxGetApiVersion` says: the version that brought `cuCtxCreate_v2`.
 const API_VERSION: c_uint = 3020;
@@ -23,28 +26,35 @@ fn with_stack<T>(work: impl FnOnce(&mut Vec<u64>) -> T) -> Answer<T> {
     STACK.try_with(|stack| work(&mut stack.borrow_mut())).map_err(|_| result::DEINITIALIZED)
 }
 
-/// The current context, alive.
+/// The current context as the server knows it, alive.
 pub(crate) fn current() -> Answer<u64> {
+    current_handle().map(|(_, context)| context)
+}
+
+/// The program's handle of the current context, and the server's.
+pub(crate) fn current_handle() -> Answer<(u64, u64)> {
     process::get()?;
     let top = with_stack(|stack| stack.last().copied())?;
-    let context = top.filter(|context| *context != 0).ok_or(result::INVALID_CONTEXT)?;
-    match objects::lock().contexts.contains_key(&context) {
-        true => Ok(context),
-        false => Err(result::CONTEXT_IS_DESTROYED),
-    }
+    let handle = top.filter(|context| *context != 0).ok_or(result::INVALID_CONTEXT)?;
+    let objects = objects::lock();
+    let known = objects.contexts.get(&handle).ok_or(result::CONTEXT_IS_DESTROYED)?;
+    Ok((handle, known.part_of.unwrap_or(handle)))
 }
 
 /// Makes a context on a device; its caller decides whether it becomes current.
 pub(crate) fn make(device: c_int, flags: c_uint, is_primary: bool) -> Answer<u64> {
     let index = device::gpu(device)?.index;
     let context = obtain(Request::ContextCreate { device: index })?;
-    objects::lock().contexts.insert(context, Context { device, flags, is_primary });
+    objects::lock().contexts.insert(context, Context { device, flags, is_primary, part_of: None });
     Ok(context)
 }
 
 /// Takes a context and everything in it off the GPU.
 pub(crate) fn unmake(context: u64) -> Answer {
     demand(Request::ContextDestroy { context })?;
+    words::forget_context(context);
+    capture::forget_context(context);
+    graph::forget_context(context);
     objects::lock().forget_context(context);
     Ok(())
 }
@@ -102,27 +112,41 @@ pub(crate) fn get_current(out: Out<u64>) -> Answer {
     out.set(with_stack(|stack| stack.last().copied())?.unwrap_or(0))
 }
 
-/// `context` 0 means the current one.
+/// As the server knows it; 0 means the current one.
 pub(crate) fn or_current(context: u64) -> Answer<u64> {
+    let handle = handle_or_current(context)?;
+    Ok(objects::lock().context(handle)?.part_of.unwrap_or(handle))
+}
+
+/// As the program knows it; 0 means the current one.
+pub(crate) fn handle_or_current(context: u64) -> Answer<u64> {
     if context == 0 {
-        return current();
+        return current_handle().map(|(handle, _)| handle);
     }
     process::get()?;
     objects::lock().context(context).map(|_| context)
 }
 
+/// A number no other context of this driver has.
+pub(crate) fn id(context: u64, out: Out<u64>) -> Answer {
+    out.set(handle_or_current(context)?)
+}
+
 pub(crate) fn device(out: Out<c_int>, context: u64) -> Answer {
-    let context = or_current(context)?;
+    let context = handle_or_current(context)?;
     let device = objects::lock().context(context)?.device;
     out.set(device)
 }
 
 pub(crate) fn synchronize(context: u64) -> Answer {
-    demand(Request::ContextSync { context: or_current(context)? })
+    let context = or_current(context)?;
+    capture::forbid_in_context(context)?;
+    capture::forbid_unsafe()?;
+    demand(Request::ContextSync { context })
 }
 
 pub(crate) fn flags(out: Out<c_uint>) -> Answer {
-    let context = current()?;
+    let (context, _) = current_handle()?;
     let flags = objects::lock().context(context)?.flags;
     out.set(flags)
 }
@@ -132,10 +156,12 @@ pub(crate) fn api_version(context: u64, out: Out<c_uint>) -> Answer {
     out.set(API_VERSION)
 }
 
-/// Priorities are accepted and not modelled: there is one.
+/// The least and the greatest priority of a stream: the lower number goes first.
+pub(crate) const PRIORITIES: (c_int, c_int) = (0, -5);
+
 pub(crate) fn priority_range(least: Out<c_int>, greatest: Out<c_int>) -> Answer {
     current()?;
-    least.set_if_wanted(0);
-    greatest.set_if_wanted(0);
+    least.set_if_wanted(PRIORITIES.0);
+    greatest.set_if_wanted(PRIORITIES.1);
     Ok(())
 }

@@ -89,6 +89,9 @@ fn attribute_value(gpu: &Gpu, attribute: c_int) -> Answer<c_int> {
         12 | 82 => 64 << 10,                                   // registers per block, per SM
         14 | 30 => 512,                                        // texture and surface alignment
         15 | 19 | 31 | 41 | 78 | 79 | 80 | 90 | 95 | 115 => 1, // overlap, host mapping, concurrency, UVA, priorities, caches, preemption, cooperation, pools
+        91 | 99 | 113 => 1, // registered host memory: by its own address, at all, for reading only
+        92..=94 | 122 | 123 => 1, // streams wait for words: at all, of 64 bits, by NOR; by old and new numbers
+        133 => about.has_mps.into(),
         16 => signed(about.sm_count),
         33 => pci_field(gpu, 9, 11),
         34 => pci_field(gpu, 12, 14),

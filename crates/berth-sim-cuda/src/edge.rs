@@ -53,6 +53,41 @@ impl<T> Out<T> {
     }
 }
 
+/// A value of the caller's that is read and written.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct InOut<T>(*mut T);
+
+impl<T: Copy> InOut<T> {
+    pub(crate) fn get(self) -> Answer<T> {
+        In(self.0.cast_const()).get().ok_or(result::INVALID_VALUE)
+    }
+
+    /// Nothing where there is no place.
+    pub(crate) fn set(self, value: T) {
+        Out(self.0).set_if_wanted(value);
+    }
+}
+
+/// Where the caller wants several values, with room for the number it gives beside it.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct OutArray<T>(*mut T);
+
+impl<T: Copy> OutArray<T> {
+    pub(crate) fn is_wanted(self) -> bool {
+        !self.0.is_null()
+    }
+
+    /// `index` is below the number the caller gave.
+    pub(crate) fn set(self, index: usize, value: T) {
+        if self.is_wanted() {
+            // SAFETY: not null, so the caller promised places for as many as it said.
+            unsafe { self.0.add(index).write_unaligned(value) };
+        }
+    }
+}
+
 /// Where the caller wants a zero-terminated text, with room for the length it gives beside it.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +119,22 @@ impl<T: Copy> In<T> {
     pub(crate) fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller promised a readable `T`.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+}
+
+/// An array of values the caller wrote down for us, with a length it gives beside it.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct InArray<T>(*const T);
+
+impl<T: Copy> InArray<T> {
+    /// `None` for a null pointer, unless nothing is asked of it.
+    pub(crate) fn get(self, count: usize) -> Option<Vec<T>> {
+        if self.0.is_null() {
+            return (count == 0).then(Vec::new);
+        }
+        // SAFETY: not null, so the caller promised `count` readable values.
+        Some((0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect())
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::c_uint;
 use berth_proto::cuda::result;
 use berth_proto::sim::{Reply, Request};
 
+use crate::capture;
 use crate::context;
 use crate::edge::{Answer, Out};
 use crate::objects::{self, Event, Stream};
@@ -13,9 +14,16 @@ use crate::stream::StreamArgument;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: c_uint = 2;
+/// `CU_EVENT_INTERPROCESS`, and all flags there are.
+const INTERPROCESS: c_uint = 4;
+const FLAGS: c_uint = 1 | NO_TIMING | INTERPROCESS;
 
 pub(crate) fn create(out: Out<u64>, flags: c_uint) -> Answer {
     out.check()?;
+    // One that other processes see cannot be timed, and here none do.
+    if flags & !FLAGS != 0 || flags & (INTERPROCESS | NO_TIMING) == INTERPROCESS {
+        return Err(result::INVALID_VALUE);
+    }
     let context = context::current()?;
     let event = obtain(Request::EventCreate { context })?;
     objects::lock().events.insert(event, Event { context, flags });
@@ -30,9 +38,13 @@ pub(crate) fn destroy(event: u64) -> Answer {
 }
 
 pub(crate) fn record(event: u64, stream: StreamArgument) -> Answer {
-    let Stream { context, stream, .. } = stream.place()?;
+    let place = stream.place()?;
+    let Stream { context, stream, .. } = place;
     if objects::lock().event(event)?.context != context {
         return Err(result::INVALID_HANDLE);
+    }
+    if capture::record(place, event)? {
+        return Ok(());
     }
     post(Request::EventRecord { context, stream, event })
 }
@@ -40,12 +52,16 @@ pub(crate) fn record(event: u64, stream: StreamArgument) -> Answer {
 pub(crate) fn query(event: u64) -> Answer {
     process::get()?;
     let Event { context, .. } = objects::lock().event(event)?;
+    capture::forbid_captured(event)?;
+    capture::forbid_unsafe()?;
     demand(Request::EventQuery { context, event })
 }
 
 pub(crate) fn synchronize(event: u64) -> Answer {
     process::get()?;
     let Event { context, .. } = objects::lock().event(event)?;
+    capture::forbid_captured(event)?;
+    capture::forbid_unsafe()?;
     demand(Request::EventSync { context, event })
 }
 

@@ -10,15 +10,21 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use berth_proto::cuda::{
-    CheckpointLockArgs, CheckpointRestoreArgs, ContextParams, CuResult, DRIVER_VERSION, LaunchConfig, Uuid, result,
+    BatchMemoryOp, CheckpointLockArgs, CheckpointRestoreArgs, ContextParams, CuResult, DRIVER_VERSION, DeviceResource,
+    GraphInstantiateParams, LaunchConfig, Uuid, result,
 };
 use berth_proto::sim::CheckpointOp;
 
+use crate::capture::InfoPlaces;
 use crate::cost::Shape;
-use crate::edge::{Arguments, Image, In, Out, OutText, Pointers, Text, guard};
+use crate::edge::{Arguments, Image, In, InArray, InOut, Out, OutArray, OutText, Pointers, Text, guard};
+use crate::green::Split;
 use crate::memory::Ends;
 use crate::stream::Default;
-use crate::{checkpoint, context, device, event, launch, log, lookup, memory, module, primary, process, stream};
+use crate::{
+    capture, checkpoint, context, device, event, graph, green, host, launch, log, lookup, memory, memory_op, module,
+    primary, process, stream,
+};
 
 /// One exported function.
 struct Export {
@@ -175,6 +181,7 @@ export! {
     cuCtxSynchronize() => context::synchronize(0);
     cuCtxSynchronize_v2(context: u64) => context::synchronize(context);
     cuCtxGetApiVersion(context: u64, out: Out<c_uint>) => context::api_version(context, out);
+    cuCtxGetId(context: u64, out: Out<u64>) => context::id(context, out);
     cuCtxGetFlags(out: Out<c_uint>) => context::flags(out);
     cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) => context::priority_range(least, greatest);
     cuDevicePrimaryCtxRetain(out: Out<u64>, device: c_int) => primary::retain(out, device);
@@ -207,6 +214,8 @@ export! {
     cuFuncGetAttribute(out: Out<c_int>, attribute: c_int, function: u64) => module::attribute(out, attribute, function);
     cuFuncSetAttribute(function: u64, _attribute: c_int, _value: c_int) => module::accept(function);
     cuFuncSetCacheConfig(function: u64, _config: c_int) => module::accept(function);
+    cuFuncGetName(out: Out<*const c_char>, function: u64) => module::name(out, function);
+    cuKernelGetName(out: Out<*const c_char>, kernel: u64) => module::name(out, kernel);
     cuFuncGetModule(out: Out<u64>, function: u64) => module::module_of_function(out, function);
 }
 
@@ -221,10 +230,14 @@ export! {
         memory::allocate_async(out, bytes, default.of(stream));
     cuMemFreeAsync / cuMemFreeAsync_ptsz |default| (pointer: u64, stream: u64) =>
         memory::free_async(pointer, default.of(stream));
-    cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) => memory::allocate_host(out, bytes);
-    cuMemFreeHost(memory: *mut c_void) => memory::free_host(memory);
-    cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) =>
-        memory::allocate_host_flags(out, bytes, flags);
+    cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) => host::allocate(out, bytes, 0);
+    cuMemFreeHost(memory: *mut c_void) => host::free(memory);
+    cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) => host::allocate(out, bytes, flags);
+    cuMemHostRegister_v2(memory: *mut c_void, bytes: usize, flags: c_uint) => host::register(memory, bytes, flags);
+    cuMemHostUnregister(memory: *mut c_void) => host::unregister(memory);
+    cuMemHostGetDevicePointer_v2(out: Out<u64>, memory: *mut c_void, flags: c_uint) =>
+        host::device_pointer(out, memory, flags);
+    cuMemHostGetFlags(out: Out<c_uint>, memory: *mut c_void) => host::flags(out, memory);
 }
 
 // Copies and fills.
@@ -277,7 +290,8 @@ export! {
     cuStreamGetCtx / cuStreamGetCtx_ptsz |default| (stream: u64, out: Out<u64>) =>
         stream::context(default.of(stream), out);
     cuStreamIsCapturing / cuStreamIsCapturing_ptsz |default| (stream: u64, out: Out<c_int>) =>
-        stream::is_capturing(default.of(stream), out);
+        capture::is_capturing(default.of(stream), out);
+    cuStreamGetId / cuStreamGetId_ptsz |default| (stream: u64, out: Out<u64>) => stream::id(default.of(stream), out);
     cuEventCreate(out: Out<u64>, flags: c_uint) => event::create(out, flags);
     cuEventDestroy_v2(event: u64) => event::destroy(event);
     cuEventRecord / cuEventRecord_ptsz |default| (event: u64, stream: u64) => event::record(event, default.of(stream));
@@ -287,6 +301,36 @@ export! {
     cuEventSynchronize(event: u64) => event::synchronize(event);
     cuEventElapsedTime(out: Out<f32>, start: u64, end: u64) => event::elapsed(out, start, end);
     cuEventElapsedTime_v2(out: Out<f32>, start: u64, end: u64) => event::elapsed(out, start, end);
+}
+
+// Words of memory.
+export! {
+    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz |default| (stream: u64, address: u64, value: u32, flags: c_uint) =>
+        memory_op::wait(default.of(stream), address, value.into(), flags, false);
+    cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz |default| (
+        stream: u64, address: u64, value: u32, flags: c_uint,
+    ) => memory_op::wait(default.of(stream), address, value.into(), flags, false);
+    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz |default| (stream: u64, address: u64, value: u64, flags: c_uint) =>
+        memory_op::wait(default.of(stream), address, value, flags, true);
+    cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz |default| (
+        stream: u64, address: u64, value: u64, flags: c_uint,
+    ) => memory_op::wait(default.of(stream), address, value, flags, true);
+    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz |default| (stream: u64, address: u64, value: u32, flags: c_uint) =>
+        memory_op::write(default.of(stream), address, value.into(), flags, false);
+    cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz |default| (
+        stream: u64, address: u64, value: u32, flags: c_uint,
+    ) => memory_op::write(default.of(stream), address, value.into(), flags, false);
+    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz |default| (stream: u64, address: u64, value: u64, flags: c_uint) =>
+        memory_op::write(default.of(stream), address, value, flags, true);
+    cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz |default| (
+        stream: u64, address: u64, value: u64, flags: c_uint,
+    ) => memory_op::write(default.of(stream), address, value, flags, true);
+    cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz |default| (
+        stream: u64, count: c_uint, ops: InArray<BatchMemoryOp>, flags: c_uint,
+    ) => memory_op::batch(default.of(stream), count, ops, flags);
+    cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz |default| (
+        stream: u64, count: c_uint, ops: InArray<BatchMemoryOp>, flags: c_uint,
+    ) => memory_op::batch(default.of(stream), count, ops, flags);
 }
 
 // Launches.
@@ -308,6 +352,67 @@ export! {
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz |default| (
         config: In<LaunchConfig>, function: u64, pointers: Pointers, extra: Pointers,
     ) => launch::launch_config(config, function, default, pointers, extra);
+}
+
+// Capturing and graphs.
+export! {
+    cuStreamBeginCapture / cuStreamBeginCapture_ptsz |default| (stream: u64) => capture::begin(default.of(stream), 0);
+    cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz |default| (stream: u64, mode: c_int) =>
+        capture::begin(default.of(stream), mode);
+    cuStreamEndCapture / cuStreamEndCapture_ptsz |default| (stream: u64, graph: Out<u64>) =>
+        capture::end(default.of(stream), graph);
+    cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz |default| (stream: u64, status: Out<c_int>, id: Out<u64>) =>
+        capture::info(default.of(stream), status, id, InfoPlaces { graph: None, dependencies: None });
+    cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz |default| (
+        stream: u64, status: Out<c_int>, id: Out<u64>, graph: Out<u64>, _nodes: *mut c_void, count: Out<usize>,
+    ) => {
+        let places = InfoPlaces { graph: Some(graph), dependencies: Some(count) };
+        capture::info(default.of(stream), status, id, places)
+    };
+    cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz |default| (
+        stream: u64, status: Out<c_int>, id: Out<u64>, graph: Out<u64>, _nodes: *mut c_void, _edges: *mut c_void,
+        count: Out<usize>,
+    ) => {
+        let places = InfoPlaces { graph: Some(graph), dependencies: Some(count) };
+        capture::info(default.of(stream), status, id, places)
+    };
+    cuThreadExchangeStreamCaptureMode(mode: InOut<c_int>) => capture::exchange_mode(mode);
+    cuGraphInstantiate(out: Out<u64>, graph: u64, _node: *mut u64, _log: *mut c_char, _room: usize) =>
+        graph::instantiate(out, graph);
+    cuGraphInstantiate_v2(out: Out<u64>, graph: u64, _node: *mut u64, _log: *mut c_char, _room: usize) =>
+        graph::instantiate(out, graph);
+    cuGraphInstantiateWithFlags(out: Out<u64>, graph: u64, _flags: u64) => graph::instantiate(out, graph);
+    cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz |_default| (
+        out: Out<u64>, graph: u64, params: InOut<GraphInstantiateParams>,
+    ) => graph::instantiate_with(out, graph, params);
+    cuGraphGetNodes(graph: u64, nodes: OutArray<u64>, count: InOut<usize>) => graph::nodes(graph, nodes, count);
+    cuGraphLaunch / cuGraphLaunch_ptsz |default| (executable: u64, stream: u64) =>
+        graph::launch(executable, default.of(stream));
+    cuGraphUpload / cuGraphUpload_ptsz |default| (executable: u64, stream: u64) =>
+        graph::upload(executable, default.of(stream));
+    cuGraphExecDestroy(executable: u64) => graph::destroy_executable(executable);
+    cuGraphDestroy(graph: u64) => graph::destroy(graph);
+}
+
+// Parts of a device.
+export! {
+    cuDeviceGetDevResource(device: c_int, out: Out<DeviceResource>, kind: c_uint) =>
+        green::of_device(device, out, kind);
+    cuCtxGetDevResource(context: u64, out: Out<DeviceResource>, kind: c_uint) => green::of_context(context, out, kind);
+    cuGreenCtxGetDevResource(green: u64, out: Out<DeviceResource>, kind: c_uint) => green::of_green(green, out, kind);
+    cuDevSmResourceSplitByCount(
+        groups: OutArray<DeviceResource>, count: InOut<c_uint>, from: In<DeviceResource>, rest: Out<DeviceResource>,
+        flags: c_uint, least: c_uint,
+    ) => green::split(Split { groups, count, rest }, from, flags, least);
+    cuDevResourceGenerateDesc(out: Out<u64>, parts: InArray<DeviceResource>, count: c_uint) =>
+        green::describe(out, parts, count);
+    cuGreenCtxCreate(out: Out<u64>, description: u64, device: c_int, flags: c_uint) =>
+        green::create(out, description, device, flags);
+    cuGreenCtxDestroy(green: u64) => green::destroy(green);
+    cuCtxFromGreenCtx(out: Out<u64>, green: u64) => green::context_of(out, green);
+    cuGreenCtxStreamCreate(out: Out<u64>, green: u64, flags: c_uint, priority: c_int) =>
+        green::create_stream(out, green, flags, priority);
+    cuStreamGetGreenCtx(stream: u64, out: Out<u64>) => green::of_stream(Default::Legacy.of(stream), out);
 }
 
 // Other processes.

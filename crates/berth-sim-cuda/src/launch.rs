@@ -1,12 +1,12 @@
 //! Launching kernels: one message, no answer; the socket's fullness is what holds a program back.
 
 use berth_proto::cuda::{LaunchConfig, result};
-use berth_proto::sim::Request;
+use berth_proto::sim::GraphWork;
 
+use crate::capture;
 use crate::cost::{self, Shape};
 use crate::edge::{Answer, Arguments, In, Pointers};
 use crate::module;
-use crate::objects::Stream;
 use crate::process;
 use crate::stream::{Default, StreamArgument};
 
@@ -20,8 +20,7 @@ pub(crate) fn launch(function: u64, shape: Shape, stream: StreamArgument, argume
         return Err(result::INVALID_VALUE);
     }
     let cost = cost::cost(&function.kernel, shape, &arguments).ok_or(result::INVALID_VALUE)?;
-    let Stream { context, stream, .. } = stream.place()?;
-    process::post(Request::Launch { context, stream, cost })
+    capture::queue(stream.place()?, GraphWork::Kernel(cost))
 }
 
 /// As [`launch`], with the shape and stream in a structure. Its attributes are accepted and not modelled.

@@ -1,13 +1,12 @@
-//! Device memory, pinned host memory, copies and fills.
+//! Device memory, copies and fills.
 //!
 //! Device memory has an address and a size, no contents. Copies that wait do so as long as the modelled copy takes.
 //! `cuMemAllocAsync` and `cuMemFreeAsync` act at once instead of in their stream's order.
 
-use std::ffi::{c_uint, c_void};
-
 use berth_proto::cuda::result;
-use berth_proto::sim::{Direction, KernelCost, Reply, Request};
+use berth_proto::sim::{Direction, GraphWork, KernelCost, Reply, Request};
 
+use crate::capture;
 use crate::context;
 use crate::edge::{Answer, Out};
 use crate::objects::{self, Allocation, Stream};
@@ -19,6 +18,7 @@ pub(crate) fn allocate(out: Out<u64>, bytes: usize, context: u64) -> Answer {
     if bytes == 0 {
         return Err(result::INVALID_VALUE);
     }
+    capture::forbid_unsafe()?;
     let bytes = bytes as u64;
     let start = obtain(Request::MemAlloc { context, bytes })?;
     objects::lock().add_allocation(Allocation { start, bytes, context });
@@ -30,7 +30,9 @@ pub(crate) fn allocate_current(out: Out<u64>, bytes: usize) -> Answer {
 }
 
 pub(crate) fn allocate_async(out: Out<u64>, bytes: usize, stream: StreamArgument) -> Answer {
-    allocate(out, bytes, stream.place()?.context)
+    let place = stream.place()?;
+    capture::forbid_in(place)?;
+    allocate(out, bytes, place.context)
 }
 
 /// Freeing nothing is allowed.
@@ -40,13 +42,14 @@ pub(crate) fn free(pointer: u64) -> Answer {
         return Ok(());
     }
     let Allocation { context, .. } = objects::lock().allocation(pointer)?;
+    capture::forbid_unsafe()?;
     demand(Request::MemFree { context, pointer })?;
     objects::lock().remove_allocation(pointer);
     Ok(())
 }
 
 pub(crate) fn free_async(pointer: u64, stream: StreamArgument) -> Answer {
-    stream.place()?;
+    capture::forbid_in(stream.place()?)?;
     let Allocation { context, .. } = objects::lock().allocation(pointer)?;
     objects::lock().remove_allocation(pointer);
     post(Request::MemFree { context, pointer })
@@ -67,35 +70,6 @@ pub(crate) fn address_range(base: Out<u64>, size: Out<usize>, pointer: u64) -> A
     let allocation = objects::lock().holding(pointer, 0).ok_or(result::NOT_FOUND)?;
     base.set_if_wanted(allocation.start);
     size.set_if_wanted(usize::try_from(allocation.bytes).unwrap_or(usize::MAX));
-    Ok(())
-}
-
-/// Pinned host memory is plain host memory here.
-pub(crate) fn allocate_host(out: Out<*mut c_void>, bytes: usize) -> Answer {
-    out.check()?;
-    context::current()?;
-    if bytes == 0 {
-        return Err(result::INVALID_VALUE);
-    }
-    // SAFETY: plain allocation; the caller gives it back through `free_host`.
-    let memory = unsafe { libc::malloc(bytes) };
-    if memory.is_null() {
-        return Err(result::OUT_OF_MEMORY);
-    }
-    out.set(memory)
-}
-
-pub(crate) fn allocate_host_flags(out: Out<*mut c_void>, bytes: usize, _flags: c_uint) -> Answer {
-    allocate_host(out, bytes)
-}
-
-pub(crate) fn free_host(memory: *mut c_void) -> Answer {
-    process::get()?;
-    if memory.is_null() {
-        return Err(result::INVALID_VALUE);
-    }
-    // SAFETY: the driver API demands a pointer that came from `allocate_host` and was not freed yet.
-    unsafe { libc::free(memory) };
     Ok(())
 }
 
@@ -142,43 +116,41 @@ impl Ends {
 
 /// A copy the caller waits for. One within the device is only queued, as the driver does it.
 pub(crate) fn copy(ends: Ends, bytes: usize, stream: StreamArgument) -> Answer {
-    match ends {
-        Ends::Within { .. } => copy_async(ends, bytes, stream),
-        _ => match queue_copy(ends, bytes, stream, true)? {
-            Some(request) => demand(request),
-            None => Ok(()),
-        },
+    if matches!(ends, Ends::Within { .. }) {
+        return copy_async(ends, bytes, stream);
     }
+    let place = stream.place()?;
+    capture::forbid_in(place)?;
+    capture::forbid_unsafe()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let bytes = bytes as u64;
+    ends.check(bytes)?;
+    let Stream { context, stream, .. } = place;
+    demand(Request::Copy { context, stream, direction: ends.direction(), bytes, wait: true })
 }
 
 pub(crate) fn copy_async(ends: Ends, bytes: usize, stream: StreamArgument) -> Answer {
-    match queue_copy(ends, bytes, stream, false)? {
-        Some(request) => post(request),
-        None => Ok(()),
-    }
-}
-
-/// `None` when there is nothing to copy.
-fn queue_copy(ends: Ends, bytes: usize, stream: StreamArgument, wait: bool) -> Answer<Option<Request>> {
-    let Stream { context, stream, .. } = stream.place()?;
-    let bytes = bytes as u64;
+    let place = stream.place()?;
     if bytes == 0 {
-        return Ok(None);
+        return Ok(());
     }
+    let bytes = bytes as u64;
     ends.check(bytes)?;
-    Ok(Some(Request::Copy { context, stream, direction: ends.direction(), bytes, wait }))
+    capture::queue(place, GraphWork::Copy { direction: ends.direction(), bytes })
 }
 
 /// A fill is a kernel that only writes.
 pub(crate) fn fill(pointer: u64, count: usize, unit: u64, stream: StreamArgument) -> Answer {
-    let Stream { context, stream, .. } = stream.place()?;
+    let place = stream.place()?;
     let bytes = (count as u64).checked_mul(unit).ok_or(result::INVALID_VALUE)?;
     if bytes == 0 {
         return Ok(());
     }
     objects::lock().holding(pointer, bytes).ok_or(result::INVALID_VALUE)?;
     let cost = KernelCost { flops: 0.0, bytes: bytes as f64, blocks: bytes.div_ceil(FILL_BLOCK_BYTES) };
-    post(Request::Launch { context, stream, cost })
+    capture::queue(place, GraphWork::Kernel(cost))
 }
 
 /// What one block of a fill writes.

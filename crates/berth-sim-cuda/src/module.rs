@@ -1,7 +1,8 @@
 //! Images, the kernels in them, and what may be asked of a kernel.
 
-use std::ffi::c_int;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use berth_proto::cuda::result;
 
@@ -97,6 +98,16 @@ pub(crate) fn module_of_library(out: Out<u64>, library: u64) -> Answer {
 pub(crate) fn module_of_function(out: Out<u64>, function: u64) -> Answer {
     process::get()?;
     out.set(find(function)?.module)
+}
+
+/// A kernel's name; the text stays for good, as those of loaded images are few.
+pub(crate) fn name(out: Out<*const c_char>, function: u64) -> Answer {
+    static NAMES: LazyLock<Mutex<HashMap<String, CString>>> = LazyLock::new(Mutex::default);
+    process::get()?;
+    let name = find(function)?.kernel.name.clone();
+    let text = CString::new(name.as_str()).map_err(|_| result::INVALID_VALUE)?;
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    out.set(names.entry(name).or_insert(text).as_ptr())
 }
 
 /// By the attribute's number: the most threads of a block, a plausible number of registers, versions, and 0 otherwise.

@@ -21,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) device: i32,
     pub(crate) flags: c_uint,
     pub(crate) is_primary: bool,
+    /// The server's context, if this is a green one within it.
+    pub(crate) part_of: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +30,8 @@ pub(crate) struct Stream {
     pub(crate) context: u64,
     /// The server's handle.
     pub(crate) stream: u64,
+    /// The program's; 0 for the default streams.
+    pub(crate) handle: u64,
     pub(crate) flags: c_uint,
     pub(crate) priority: i32,
 }
@@ -43,6 +47,15 @@ pub(crate) struct Allocation {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) context: u64,
+}
+
+/// Host memory within the device's reach.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostMemory {
+    pub(crate) bytes: u64,
+    pub(crate) flags: c_uint,
+    /// The program's own, not the driver's.
+    pub(crate) is_registered: bool,
 }
 
 /// A loaded image.
@@ -66,6 +79,8 @@ pub(crate) struct Objects {
     streams: HashMap<u64, Stream>,
     pub(crate) events: HashMap<u64, Event>,
     allocations: BTreeMap<u64, Allocation>,
+    /// By its first address; belongs to no context.
+    pub(crate) host_memory: BTreeMap<u64, HostMemory>,
     pub(crate) modules: HashMap<u64, Module>,
     pub(crate) functions: HashMap<u64, Function>,
     last_handle: u64,
@@ -91,7 +106,7 @@ impl Objects {
 
     pub(crate) fn add_stream(&mut self, stream: Stream) -> u64 {
         let handle = stream.stream.saturating_add(STREAM_OFFSET);
-        self.streams.insert(handle, stream);
+        self.streams.insert(handle, Stream { handle, ..stream });
         handle
     }
 
@@ -127,9 +142,16 @@ impl Objects {
         (offset < allocation.bytes && bytes <= allocation.bytes - offset).then_some(*allocation)
     }
 
+    /// The host memory that holds all of `bytes` from `address` on.
+    pub(crate) fn reachable(&self, address: u64, bytes: u64) -> Option<HostMemory> {
+        let (start, memory) = self.host_memory.range(..=address).next_back()?;
+        let offset = address - start;
+        (offset < memory.bytes && bytes <= memory.bytes - offset).then_some(*memory)
+    }
+
     /// Forgets a context and everything in it.
     pub(crate) fn forget_context(&mut self, context: u64) {
-        self.contexts.remove(&context);
+        self.contexts.retain(|handle, known| *handle != context && known.part_of != Some(context));
         self.streams.retain(|_, stream| stream.context != context);
         self.events.retain(|_, event| event.context != context);
         self.allocations.retain(|_, allocation| allocation.context != context);
@@ -165,8 +187,8 @@ mod tests {
     #[test]
     fn what_is_in_a_context_goes_with_it() {
         let mut objects = Objects::default();
-        objects.contexts.insert(1, Context { device: 0, flags: 0, is_primary: false });
-        let stream = objects.add_stream(Stream { context: 1, stream: 7, flags: 0, priority: 0 });
+        objects.contexts.insert(1, Context { device: 0, flags: 0, is_primary: false, part_of: None });
+        let stream = objects.add_stream(Stream { context: 1, stream: 7, handle: 0, flags: 0, priority: 0 });
         objects.modules.insert(5, Module { context: Some(1), kernels: None });
         objects.modules.insert(6, Module { context: None, kernels: None });
         objects.forget_context(1);

@@ -25,8 +25,13 @@ fn lock() -> MutexGuard<'static, HashMap<c_int, Primary>> {
 }
 
 pub(crate) fn retain(out: Out<u64>, device: c_int) -> Answer {
-    device::gpu(device)?;
     out.check()?;
+    out.set(hold(device)?)
+}
+
+/// The context, held once more.
+pub(crate) fn hold(device: c_int) -> Answer<u64> {
+    device::gpu(device)?;
     let mut primaries = lock();
     let primary = primaries.entry(device).or_default();
     let context = match primary.context {
@@ -35,7 +40,7 @@ pub(crate) fn retain(out: Out<u64>, device: c_int) -> Answer {
     };
     primary.context = Some(context);
     primary.holders += 1;
-    out.set(context)
+    Ok(context)
 }
 
 pub(crate) fn release(device: c_int) -> Answer {

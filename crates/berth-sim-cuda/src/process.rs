@@ -116,6 +116,12 @@ pub(crate) fn post(request: Request) -> Answer {
     with_connection(|connection| connection.post(request))
 }
 
+/// A conversation of its own for a thread of this library.
+pub(crate) fn connect_thread() -> Answer<Connection> {
+    let opened = Connection::open(&get()?.socket, Role::Thread);
+    opened.map_err(|lost| explain(lost, result::DEVICE_UNAVAILABLE))
+}
+
 /// The server answered, but not what was asked.
 pub(crate) fn unexpected(reply: &Reply) -> u32 {
     say(format_args!("unexpected answer {reply:?}"));
@@ -152,6 +158,9 @@ fn connect() -> Answer<Process> {
         explain(lost, result::NO_DEVICE)
     })?;
     let present = devices(&mut anchor).map_err(|lost| explain(lost, result::NO_DEVICE))?;
+    if let Some(request) = mps_client() {
+        anchor.call(request).map_err(|lost| explain(lost, result::NO_DEVICE))?;
+    }
     anchor.call(Request::Init).map_err(|lost| explain(lost, result::NO_DEVICE))?;
     let setting = std::env::var(visible::VARIABLE).ok();
     let snapshot = nvml_state::Reader::open(&dir.join(nvml_state::FILE_NAME)).ok();
@@ -169,6 +178,23 @@ fn connect() -> Answer<Process> {
         return Err(result::NO_DEVICE);
     }
     Ok(Process { socket, devices, _anchor: anchor })
+}
+
+/// What the environment says of this process as a client of MPS, if it says something that makes sense.
+fn mps_client() -> Option<Request> {
+    let number = |name| std::env::var(name).ok()?.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
+    let percentage = number("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    let priority = number("CUDA_MPS_CLIENT_PRIORITY");
+    percentage.or(priority)?;
+    Some(Request::MpsClient {
+        percentage: whole(percentage.unwrap_or(100.0).clamp(1.0, 100.0)),
+        priority: whole(priority.unwrap_or(0.0)),
+    })
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative, and a float cast saturates
+fn whole(number: f64) -> u32 {
+    number.ceil() as u32
 }
 
 /// The devices that are there, with the server's number of each: a lost one is left out.

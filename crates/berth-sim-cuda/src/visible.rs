@@ -54,6 +54,7 @@ mod tests {
                 sm_count: 1,
                 compute_capability: (9, 0),
                 max_threads_per_sm: 1,
+                has_mps: false,
             })
             .collect()
     }

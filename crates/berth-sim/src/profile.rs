@@ -18,13 +18,14 @@ const BUILTIN: [(&str, &str); 3] = [
 const MAX_MEMORY_MIB: u64 = 1 << 40;
 
 /// Keys whose value is divided by, or without which there is no GPU.
-const POSITIVE: [&str; 15] = [
+const POSITIVE: [&str; 16] = [
     "gpu.sm_count",
     "gpu.blocks_per_sm",
     "gpu.max_threads_per_sm",
     "gpu.memory_mib",
     "compute.gflops",
     "compute.bandwidth_gbps",
+    "compute.memory_sms",
     "compute.slice_us",
     "copy.h2d_process_gbps",
     "copy.h2d_engine_gbps",
@@ -72,8 +73,12 @@ pub struct Compute {
     pub gflops: f64,
     /// Device memory bandwidth a kernel can draw.
     pub bandwidth_gbps: f64,
+    /// Part of the SMs that is enough for the whole bandwidth, (0, 1].
+    pub memory_sms: f64,
     /// Fixed part of each kernel.
     pub launch_us: f64,
+    /// Fixed part of a kernel in a graph.
+    pub graph_node_us: f64,
     /// How long one process keeps the SMs while another is waiting for them.
     pub slice_us: f64,
     /// What is lost at each change from one process to another.
@@ -212,6 +217,9 @@ impl Profile {
             |key: &str, value, must| Err(ProfileError::Value { origin: origin.into(), key: key.into(), value, must });
         if self.context.jitter_pct > 100.0 {
             return refuse("context.jitter_pct", self.context.jitter_pct, "100 or less");
+        }
+        if self.compute.memory_sms > 1.0 {
+            return refuse("compute.memory_sms", self.compute.memory_sms, "1 or less");
         }
         if self.gpu.memory_mib > MAX_MEMORY_MIB {
             return refuse("gpu.memory_mib", self.gpu.memory_mib as f64, "at most 1 EiB");

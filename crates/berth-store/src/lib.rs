@@ -1,4 +1,4 @@
-//! What berth writes down: the journal of holds, [`history`], and [`deadlines`] that people have set.
+//! What berth writes down: the journal of holds, [`history`], [`deadlines`] that people have set, and [`series`] of figures.
 //!
 //! Before berth does anything to a tenant it writes an [`Entry`]: enough to undo the hold without the daemon that made
 //! it. [`Journal`] keeps one small file per tenant in a directory under `/run`, each replaced by a rename, so that a kill at
@@ -9,6 +9,7 @@
 //! [`Kept::verified`] leaves out processes that ended and cgroups that are others by now. Undoing is not done here.
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod clues;
 pub mod deadlines;
 pub mod history;
@@ -18,6 +19,8 @@ mod lock;
 mod mend;
 mod place;
 mod record;
+pub mod series;
+pub mod slos;
 
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,8 @@ use crate::place::Place;
 const LOCK: &str = "lock";
 const NEXT: &str = "next";
 const POLL: Duration = Duration::from_millis(5);
+/// For a daemon that is being killed to be gone.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a holder of the lock is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,6 +82,22 @@ impl Drop for Lock {
     /// Nobody is taken for the holder who has let go. The lock itself goes with its file.
     fn drop(&mut self) {
         let _ = ftruncate(&self.0, 0);
+    }
+}
+
+/// The lock of a daemon's own directory, or who has it. A daemon that is being killed looks alive until the kernel has closed its
+/// files: nobody is believed at once.
+pub fn claim(place: &Place, proc_root: &Path) -> io::Result<Result<Lock, Option<Holder>>> {
+    let deadline = Instant::now() + CLAIM_PATIENCE;
+    loop {
+        let own = Holder::own(Role::Daemon, proc_root);
+        if let Some(lock) = Lock::take(place, own, None, Duration::ZERO, proc_root)? {
+            return Ok(Ok(lock));
+        }
+        if Instant::now() >= deadline {
+            return holder(place).map(Err);
+        }
+        std::thread::sleep(POLL);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Asking the daemon to do something, and what it means for the exit code if it does not.
 
 use anyhow::Result;
-use berth_api::{Client, ClientError};
+use berth_api::{Client, ClientError, PlacerClient};
 use berth_model::Settings;
 
 use crate::live;
@@ -25,6 +25,12 @@ pub enum AskError {
     NoDaemon(#[source] ClientError),
     #[error("this user may not ask the daemon: its socket is for its owner and group (api.socket_group)")]
     NotAllowed(#[source] ClientError),
+    #[error(
+        "no placer answers: start one beside the engine's manager (`berth cluster serve`), or name its socket (placer.socket)"
+    )]
+    NoPlacer(#[source] ClientError),
+    #[error("this user may not ask the placer: its socket (placer.socket) is for its owner and group")]
+    NotAllowedByPlacer(#[source] ClientError),
     #[error(transparent)]
     Failed(ClientError),
 }
@@ -32,13 +38,13 @@ pub enum AskError {
 impl AskError {
     pub fn exit_code(&self) -> u8 {
         match self {
-            AskError::NotAllowed(_) => NOT_ALLOWED,
+            AskError::NotAllowed(_) | AskError::NotAllowedByPlacer(_) => NOT_ALLOWED,
             AskError::Refused { code, .. } => match code.as_str() {
                 "forbidden" => NOT_ALLOWED,
                 "no_such_tenant" | "ambiguous_tenant" => NO_SUCH_TENANT,
                 _ => FAILED,
             },
-            AskError::NoDaemon(_) | AskError::Failed(_) => FAILED,
+            AskError::NoDaemon(_) | AskError::NoPlacer(_) | AskError::Failed(_) => FAILED,
         }
     }
 
@@ -61,6 +67,20 @@ impl From<ClientError> for AskError {
             error => AskError::Failed(error),
         }
     }
+}
+
+/// Asks the placer of these settings. The outer error is our own failure.
+pub fn ask_placer<T, F>(settings: &Settings, question: impl FnOnce(PlacerClient) -> F) -> Result<Result<T, AskError>>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let of_placer = |error: ClientError| match AskError::from(error) {
+        AskError::NoDaemon(error) => AskError::NoPlacer(error),
+        AskError::NotAllowed(error) => AskError::NotAllowedByPlacer(error),
+        error => error,
+    };
+    let client = PlacerClient::new(&settings.placer.socket);
+    Ok(live::runtime()?.block_on(question(client)).map_err(of_placer))
 }
 
 /// Asks the daemon of these settings. The outer error is our own failure.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    admit, bench, completions, config, daemon, deadline, demo, docker_shim, doctor, events, explain, guard, history,
-    hold, load, policy, ps, release, sim, top,
+    admit, bench, cluster, completions, config, daemon, deadline, demo, docker_shim, doctor, events, explain, feedback,
+    guard, history, hold, load, nodes, place, policy, ps, release, run, series, sim, slo, top,
 };
 
 const EXAMPLES: &str = "\
@@ -21,6 +21,8 @@ Examples:
   berth history NAME               what was done to it, and why
   berth deadline set NAME 9s       give it a deadline; `berth deadline show` tells how it does
   berth admit --deadline 9s --image X    whether one more deadline would be met
+  berth nodes                      the nodes of a cluster, and why each would take a container or not
+  berth place --deadline 9s --image X    where in the cluster it would go
   berth hold NAME                  keep a tenant off the GPUs; `berth release NAME` lets it go
 
 Exit codes: 0 done; 1 failed; 2 wrong command line or settings; others are told with the command.
@@ -59,19 +61,26 @@ pub enum Command {
     Demo(demo::Args),
     Daemon(daemon::Args),
     Ps(ps::Args),
+    Run(run::Args),
     Top(top::Args),
     Hold(hold::Args),
     Release(release::Args),
     Explain(explain::Args),
     Policy(policy::Args),
     Deadline(deadline::Args),
+    Slo(slo::Args),
     Admit(admit::Args),
+    Nodes(nodes::Args),
+    Place(place::Args),
+    Cluster(cluster::Args),
     Events(events::Args),
     History(history::Args),
+    Series(series::Args),
+    Feedback(feedback::Args),
     Doctor(doctor::Args),
     Config(config::Args),
     Sim(sim::Args),
-    Load(load::Args),
+    Load(Box<load::Args>),
     Bench(bench::Args),
     DockerShim(docker_shim::Args),
     Completions(completions::Args),

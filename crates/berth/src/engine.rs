@@ -6,13 +6,18 @@ use anyhow::{Context, Result};
 use berth_engine::{Engine, Guarded, Publish};
 use berth_model::{Change, Settings, Snapshot, Source, SourceStatus};
 
+use crate::pods::Pods;
+
 /// The host's daemon: also writes the task table in shared memory, and holds while it is guarded.
 pub fn for_daemon(
     settings: &Settings,
     guarded: Guarded,
+    pods: Option<Pods>,
     publish: impl FnMut(Arc<Snapshot>, &[Change]) + Send + 'static,
 ) -> Result<Engine> {
-    Engine::start(settings, Publish::WithTable(guarded), once_looked(publish)).context("starting to watch the GPUs")
+    let names = |event_tx: &_| pods.and_then(|pods| pods.start(event_tx));
+    Engine::start_with_names(settings, Publish::WithTable(guarded), names, once_looked(publish))
+        .context("starting to watch the GPUs")
 }
 
 /// A view of its own, beside a daemon or without one: writes nothing anywhere.
@@ -42,7 +47,8 @@ fn once_looked(
     }
 }
 
-fn has_looked(snapshot: &Snapshot) -> bool {
+/// Whether it is known which GPUs there are, or that none can be had.
+pub fn has_looked(snapshot: &Snapshot) -> bool {
     let is_blind = |status: &SourceStatus| matches!(status, SourceStatus::Down { .. });
     snapshot.counters.samples > 0
         || snapshot.sources.iter().any(|view| view.source == Source::Nvml && is_blind(&view.status))

@@ -14,6 +14,8 @@ pub fn start(log: &Log) -> Result<()> {
         .with_context(|| format!("log.level is `{}`: write `info` or `berth_host=debug,info`", log.level))?;
     let colours = std::io::stderr().is_terminal() && colours_wanted();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // Else a line that nobody reads any more, as of a guard whose container has ended, would end whoever wrote it.
+    let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

@@ -7,6 +7,7 @@
 mod asking;
 mod bench;
 mod cli;
+mod cluster_sim;
 mod columns;
 mod commands;
 mod countdown;
@@ -15,12 +16,16 @@ mod docker_cli;
 mod engine;
 mod guard;
 mod interrupt;
+mod kubectl;
 mod live;
 mod logging;
 mod manual;
+mod node;
 mod on_record;
 mod out;
+mod pods;
 mod settings;
+mod sight;
 mod stage;
 mod table;
 #[cfg(test)]
@@ -42,7 +47,7 @@ const FAILED: u8 = 1;
 const WRONG_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    if let Some(code) = docker_cli::run_if_named_so() {
+    if let Some(code) = docker_cli::run_if_named_so().or_else(kubectl::run_if_named_so) {
         return code;
     }
     match commands::run(Cli::parse()) {

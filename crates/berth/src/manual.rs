@@ -9,6 +9,9 @@ use berth_model::Settings;
 const SOURCE: &str = concat!(
     include_str!("../../berth-model/src/settings.rs"),
     include_str!("../../berth-model/src/settings/policy.rs"),
+    include_str!("../../berth-model/src/settings/cluster.rs"),
+    include_str!("../../berth-model/src/settings/kernels.rs"),
+    include_str!("../../berth-model/src/settings/kubernetes.rs"),
 );
 const WIDTH: usize = 100;
 

@@ -48,6 +48,8 @@ pub fn row(name: &str) -> TaskRow {
         hold: None,
         held_seconds: None,
         deadline: None,
+        memory_needed_bytes: None,
+        placement: None,
     }
 }
 
@@ -83,6 +85,8 @@ pub fn empty() -> Snapshot {
         probes: None,
         management: None,
         deadlines: DeadlineTotals::default(),
+        kernels: None,
+        watch: berth_model::watch::WatchTotals::default(),
     }
 }
 
@@ -186,6 +190,7 @@ pub fn contended() -> Snapshot {
     let management = Some(Management {
         policy: PolicyName::Fifo,
         dry_run: false,
+        means: Vec::new(),
         queue: queue.collect(),
         holds,
         would_be_holds: HoldCounters::default(),
@@ -298,6 +303,7 @@ pub fn due(row: TaskRow, deadline: &str, float_seconds: f64, risk: Risk) -> Task
         unit: Unit::Task,
         work: Some(work),
         takes: Some(Spread { units: 14, median_seconds: 4.1, p90_seconds: 5.6, most_seconds: 8.3 }),
+        next_takes: None,
         tally: Tally { hits: 12, misses: 2, unknown: 1 },
         last_float_seconds: Some(1.9),
     };

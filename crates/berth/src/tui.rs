@@ -1,6 +1,7 @@
 //! The live view: updates and keys change the [`App`], a [`Screen`] of finished numbers is made of it and drawn.
 
 mod app;
+mod cluster;
 mod draw;
 mod history;
 mod input;
@@ -26,6 +27,7 @@ use signal_hook::consts::SIGINT;
 use crate::live::{Live, Update};
 use crate::out::colours_wanted;
 use app::{App, Flow};
+use cluster::Asking;
 use draw::Palette;
 use input::{Input, Inputs};
 use screen::Screen;
@@ -34,17 +36,19 @@ use terminal::Screenful;
 
 /// Shows `live` until the user quits, the terminal closes, a signal asks to end, or nothing more can come.
 pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
-    let mut app = App::new(live.origin.clone(), settings.api.socket.clone());
+    let mut app = App::new(live.origin.clone(), settings.api.socket.clone(), settings.placer.socket.clone());
     let palette = Palette::new(colours_wanted());
     let zone = TimeZone::system();
     let inputs = Inputs::open()?;
     let mut terminal = Screenful::open()?;
     let mut next_step = Instant::now();
+    let mut asking = None;
     let mut silence = Silence::new(&live.origin, settings, interval, next_step);
     loop {
         if take_updates(live, settings, &mut app, &mut silence) == Flow::Quit {
             return Ok(());
         }
+        take_nodes(&mut app, &mut asking)?;
         app.silence = silence.at(Instant::now());
         if Instant::now() >= next_step {
             app.step();
@@ -62,6 +66,20 @@ pub fn run(live: &Live, settings: &Settings, interval: Duration) -> Result<()> {
             Input::Ended => return Ok(()),
         }
     }
+}
+
+/// The placer is asked while its nodes are shown.
+fn take_nodes(app: &mut App, asking: &mut Option<Asking>) -> Result<()> {
+    let Some(cluster) = &mut app.cluster else {
+        *asking = None;
+        return Ok(());
+    };
+    let asking = match asking {
+        Some(asking) => asking,
+        None => asking.insert(Asking::begin(&app.placer_socket)?),
+    };
+    asking.told().for_each(|told| cluster.hear(told));
+    Ok(())
 }
 
 fn take_updates(live: &Live, settings: &Settings, app: &mut App, silence: &mut Silence) -> Flow {

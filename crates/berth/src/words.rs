@@ -2,6 +2,8 @@
 
 pub mod deadline;
 pub mod hold;
+pub mod kernels;
+pub mod watch;
 
 use berth_model::fields::elapsed;
 use berth_model::{Change, Evidence, Moment, ProcessKind, Source, SourceStatus};
@@ -10,8 +12,10 @@ pub fn source(source: Source) -> &'static str {
     match source {
         Source::Nvml => "NVML",
         Source::Docker => "Docker",
+        Source::Kubernetes => "Kubernetes",
         Source::ProcessEvents => "process events",
         Source::Probes => "probes",
+        Source::Shim => "kernel-level socket",
     }
 }
 
@@ -83,7 +87,10 @@ pub fn change(change: &Change) -> String {
                 deadline.map_or_else(|| "has no deadline now".to_owned(), |it| format!("has a deadline of {it} now"));
             format!("{name}: {what}{}", by(Some(*by_uid)))
         }
+        Change::Found { name, kind, .. } => format!("{name}: {}", watch::begun(*kind)),
+        Change::FoundNoMore { name, kind, .. } => format!("{name}: {}", watch::over(*kind)),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
+        Change::KernelLevel { name, news, .. } => kernels::news(name, news),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
         Change::SourceChanged { source: which, status } => match status {
             SourceStatus::Up => format!("{}: up", source(*which)),

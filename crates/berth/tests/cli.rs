@@ -1,10 +1,16 @@
 //! The binary as people run it: output, errors, exit codes; without a daemon here, with one in `cli/daemon.rs`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/cluster_key.rs"]
+mod cluster_key;
 #[path = "cli/config.rs"]
 mod config;
 #[path = "cli/daemon.rs"]
 mod daemon;
+#[path = "cli/kubectl.rs"]
+mod kubectl;
+#[path = "cli/placer.rs"]
+mod placer;
 #[path = "cli/run.rs"]
 mod run;
 

@@ -9,7 +9,7 @@ use hyper::Response;
 use hyper::body::Incoming;
 
 use super::sse::{Parser, RawEvent};
-use super::{Client, ClientError};
+use super::{Client, ClientError, Peer};
 use crate::events::Lagged;
 use crate::feed::Notice;
 use crate::routes::paths;
@@ -89,8 +89,7 @@ impl Follow {
 
     fn lose(&mut self, error: Option<hyper::Error>) -> Followed {
         self.connection = None;
-        let socket = self.client.socket().to_owned();
-        Followed::Lost(error.map_or(ClientError::Ended, |source| ClientError::Http { socket, source }))
+        Followed::Lost(error.map_or(ClientError::Ended, |source| self.client.failed(source)))
     }
 }
 
@@ -113,6 +112,7 @@ fn understand(raw: &RawEvent) -> Option<Followed> {
         "lagged" => serde_json::from_str(&raw.data).map(Followed::Lagged),
         _ => return None,
     };
-    let failed = |source| Followed::Lost(ClientError::NotUnderstood { path: paths::EVENTS.to_owned(), source });
+    let (peer, path) = (Peer::Daemon, paths::EVENTS.to_owned());
+    let failed = |source| Followed::Lost(ClientError::NotUnderstood { peer, path, source });
     Some(understood.unwrap_or_else(failed))
 }

@@ -1,13 +1,15 @@
 //! A snapshot as metrics, in the order of the snapshot, so that the same state gives the same page.
 
 mod deadlines;
+mod kernels;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use berth_model::hold::Means;
 use berth_model::snapshot::{HoldCounters, HoldStage, Management, ProbeCounters};
+use berth_model::watch::{Kind, WatchTotals};
 use berth_model::{GpuView, Percent, Snapshot, SourceStatus, TaskRow, TenantKey};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -16,12 +18,14 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::names::{self, Named, label};
+use crate::control::ReportTotals;
 use crate::usage::Usage;
 
 #[derive(Debug)]
 pub(super) struct HostCollector {
     pub snapshot: Arc<Snapshot>,
     pub usage: Usage,
+    pub reports: Option<ReportTotals>,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -30,13 +34,20 @@ impl Collector for HostCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page { encoder: &mut encoder };
         page.daemon(&self.snapshot, &self.usage)?;
+        if let Some(reports) = &self.reports {
+            page.reports(reports)?;
+        }
         if let Some(probes) = &self.snapshot.probes {
             page.probes(probes)?;
         }
         if let Some(management) = &self.snapshot.management {
             page.management(management, &self.snapshot.tasks)?;
         }
+        if let Some(level) = &self.snapshot.kernels {
+            page.kernels(level)?;
+        }
         page.deadlines(&self.snapshot.deadlines)?;
+        page.watch(&self.snapshot.watch)?;
         page.gpus(&self.snapshot.gpus)?;
         page.tenants(&self.snapshot.tasks)
     }
@@ -73,6 +84,13 @@ impl Page<'_, '_> {
         Ok(())
     }
 
+    fn reports(&mut self, reports: &ReportTotals) -> fmt::Result {
+        self.single(names::REPORTS_SERVED, ConstCounter::new(reports.served))?;
+        let refused =
+            reports.refused.iter().map(|(why, count)| (vec![(label::REASON, (*why).to_owned())], float(*count)));
+        self.counters(names::REPORTS_REFUSED, refused)
+    }
+
     fn probes(&mut self, probes: &ProbeCounters) -> fmt::Result {
         self.single(names::PROBE_HITS, ConstCounter::new(probes.hits))?;
         self.single(names::PROBE_LOST, ConstCounter::new(probes.lost))?;
@@ -93,6 +111,20 @@ impl Page<'_, '_> {
             self.counters(names::WOULD_BE_HOLDS, by_means(management.would_be_holds))?;
         }
         self.single(names::HOLD_FAILURES, ConstCounter::new(management.holds.failed))
+    }
+
+    /// Every kind has a series: what is not there is known not to be.
+    fn watch(&mut self, watch: &WatchTotals) -> fmt::Result {
+        let by_kind = |counts: &BTreeMap<Kind, u64>| {
+            let count = |kind: Kind| float(counts.get(&kind).copied().unwrap_or(0));
+            Kind::ALL.map(|kind| (vec![(label::KIND, kind.as_str().to_owned())], count(kind)))
+        };
+        self.gauges(names::FINDINGS, by_kind(&watch.findings))?;
+        self.counters(names::FOUND, by_kind(&watch.found))?;
+        let Some(series) = watch.series else { return Ok(()) };
+        self.single(names::SERIES_WRITTEN, ConstCounter::new(series.written))?;
+        self.single(names::SERIES_LOST, ConstCounter::new(series.lost))?;
+        self.single(names::SERIES_BYTES, ConstGauge::new(float(series.bytes)))
     }
 
     fn gpus(&mut self, gpus: &[GpuView]) -> fmt::Result {

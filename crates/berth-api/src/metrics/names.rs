@@ -21,6 +21,11 @@ pub const PROBE_WASTED: Named =
 pub const PROBE_LATE: Named =
     ("berth_probes_late", "Times a first allocation or launch may have passed before its probe was in place");
 
+pub const REPORTS_SERVED: Named =
+    ("berth_reports_served", "Reports told to whoever places containers; none where nobody may ask over the network");
+pub const REPORTS_REFUSED: Named =
+    ("berth_reports_refused", "Questions for a report that were not answered, by reason");
+
 pub const GPU_INFO: Named = ("berth_gpu_info", "A GPU of this host, always 1");
 pub const GPU_UP: Named = ("berth_gpu_up", "Whether the driver answers for the GPU");
 pub const GPU_READABLE: Named = ("berth_gpu_processes_readable", "Whether the GPU's processes can be listed");
@@ -69,6 +74,39 @@ pub const WOULD_BE_HOLDS: Named =
     ("berth_would_be_holds", "Holds that the present dry run would have made, none of which was");
 pub const HOLD_FAILURES: Named = ("berth_hold_failures", "Holds and releases that failed since the daemon started");
 
+pub const KERNEL_LEADS_LOST: Named =
+    ("berth_kernel_leads_lost", "Times a tenant kept others stopped for more than its share, since the daemon started");
+pub const KERNEL_REFUSED: Named =
+    ("berth_kernel_refused", "Processes that were not let take part at the level of kernels, since the daemon started");
+pub const KERNEL_PLANS: Named = ("berth_kernel_plans", "Plans at the level of kernels since the daemon started");
+pub const KERNEL_ROLE: Named =
+    ("berth_kernel_role", "What a tenant is at the level of kernels, named by the label role; always 1");
+pub const KERNEL_STOPPED: Named = ("berth_kernel_stopped", "Whether the tenant has work and waits for others' kernels");
+pub const KERNEL_YIELDS_TO: Named = ("berth_kernel_yields_to", "Tenants it yields to");
+pub const KERNEL_ATTAINMENT: Named =
+    ("berth_kernel_attainment_ratio", "How well the tenant's goals were kept of late; none without a goal");
+pub const KERNEL_TIME: Named = ("berth_kernel_time_seconds", "Time a usual kernel of the tenant takes");
+pub const KERNEL_ERROR: Named = (
+    "berth_kernel_prediction_error_ratio",
+    "Mean distance of estimated from measured times of kernels, as a part of the latter",
+);
+pub const KERNEL_LAUNCHES: Named =
+    ("berth_kernel_launches", "Kernels, graphs and copies the tenant's processes submitted");
+pub const KERNEL_STOPS: Named = ("berth_kernel_stops", "Waits for others that were put into the tenant's streams");
+pub const KERNEL_STOPS_GIVEN_UP: Named =
+    ("berth_kernel_stops_given_up", "Stops that lasted too long, and were not obeyed any more");
+pub const KERNEL_SERVED: Named = (
+    "berth_kernel_served_seconds",
+    "Time in which the tenant had work and might run, its part where others ran beside it",
+);
+
+pub const FINDINGS: Named = ("berth_findings", "What is not as it should be now, by kind; tenants are not named");
+pub const FOUND: Named = ("berth_found", "Findings that began since the daemon started, by kind");
+pub const SERIES_WRITTEN: Named =
+    ("berth_series_values_written", "Figures written down since the daemon started; none where none are");
+pub const SERIES_LOST: Named = ("berth_series_values_lost", "Figures that could not be written down, or came too fast");
+pub const SERIES_BYTES: Named = ("berth_series_bytes", "Room that figures over time take on disk");
+
 pub const PROCESS_CPU: Named = ("berth_process_cpu_seconds", "CPU time the daemon itself has used");
 pub const PROCESS_RESIDENT: Named = ("berth_process_resident_memory_bytes", "Memory the daemon itself holds");
 
@@ -87,4 +125,7 @@ pub mod label {
     pub const MEANS: &str = "means";
     pub const UNIT: &str = "unit";
     pub const VERDICT: &str = "verdict";
+    pub const REASON: &str = "reason";
+    pub const KIND: &str = "kind";
+    pub const ROLE: &str = "role";
 }

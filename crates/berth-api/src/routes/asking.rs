@@ -12,6 +12,10 @@ use tokio::time::Instant;
 
 #[path = "asking_deadlines.rs"]
 pub(super) mod deadlines;
+#[path = "asking_kernels.rs"]
+pub(super) mod kernels;
+#[path = "asking_watch.rs"]
+pub(super) mod watch;
 
 use super::samples::{at, container, hold, snapshot};
 use super::*;

@@ -1,5 +1,6 @@
 //! Asking about deadlines over a real socket.
 
+use berth_model::cluster::Past;
 use berth_model::control::{
     Admission, Answer, Candidate, DeadlineAsk, DeadlineStanding, DueWork, Fits, GpuAdmission, Refusal, What,
 };
@@ -39,6 +40,7 @@ pub(crate) fn standing() -> DeadlineStanding {
         unit: Unit::Burst,
         work: Some(work()),
         takes: Some(spread()),
+        next_takes: Some(spread()),
         tally: Tally { hits: 2, misses: 1, unknown: 0 },
         last_float_seconds: Some(-0.5),
     };
@@ -52,6 +54,10 @@ pub(crate) fn standing() -> DeadlineStanding {
         counts: Some(counts),
         unread_labels: vec!["`berth.unit=x`: only `task` and `burst` are known".into()],
     }
+}
+
+pub(crate) fn past() -> Past {
+    Past { image: "a:1".into(), unit: Unit::Task, takes: Some(spread()), run: None }
 }
 
 pub(crate) fn admission() -> Admission {
@@ -167,4 +173,11 @@ async fn whether_one_more_fits_is_asked_with_all_that_is_known_of_it() {
         let error = client.get::<Admission>(&format!("{}?{query}", paths::ADMIT)).await.unwrap_err();
         assert_eq!(code(&error), "bad_request", "{query}");
     }
+}
+
+#[tokio::test]
+async fn what_is_known_of_images_is_told() {
+    let (daemon, client) = answering(Ok(Answer::Pasts(vec![past()])));
+    assert_eq!(client.get::<Vec<Past>>(paths::PASTS).await.unwrap(), [past()]);
+    assert_eq!(asked(&daemon).what, What::Deadline(DeadlineAsk::Pasts));
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use berth_model::GpuIndex;
+use berth_model::cluster::Past;
 use berth_model::control::{Admission, Answer, Candidate, DeadlineAsk, DeadlineStanding, What};
 use berth_model::deadline::{Deadline, Unit};
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,13 @@ pub(crate) async fn admit(
     let ask = DeadlineAsk::Admit(Candidate { deadline, unit, image, command, owner, takes, gpu });
     match served.ask(peer_of(peer), What::Deadline(ask)).await? {
         Answer::Admission(admission) => Ok(Json(*admission)),
+        _ => Err(ApiError::Unexpected),
+    }
+}
+
+pub(crate) async fn pasts(State(served): State<Served>, peer: Caller) -> Result<Json<Vec<Past>>, ApiError> {
+    match served.ask(peer_of(peer), What::Deadline(DeadlineAsk::Pasts)).await? {
+        Answer::Pasts(pasts) => Ok(Json(pasts)),
         _ => Err(ApiError::Unexpected),
     }
 }

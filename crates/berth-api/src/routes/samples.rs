@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use berth_model::cluster::PlacementId;
+use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
-use berth_model::settings::PolicyName;
+use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::snapshot::{
-    Counters, DeadlineRow, DeadlineTotals, EndedTask, Histogram, HoldCounters, HoldRow, HoldStage, Management,
+    Counters, DeadlineRow, DeadlineTotals, EndedTask, Histogram, HoldCounters, HoldRow, HoldStage, Management, MissRow,
     OwnerTally, ProbeCounters, QueueRow, SourceView, StandsAt, TaskEnd, WorkRow,
 };
+use berth_model::watch::{Kind, SeriesTotals, WatchTotals};
 use berth_model::{
     Bytes, Change, ContainerId, Evidence, GpuIndex, GpuUuid, GpuView, Mono, Percent, ProcessKind, Runtime, Snapshot,
     Source, SourceStatus, TaskId, TaskRow, TaskState, TenantKey,
@@ -25,6 +29,40 @@ pub(crate) fn container() -> TenantKey {
     TenantKey::Container { runtime: Runtime::Docker, id: ContainerId(ID.into()) }
 }
 
+pub(crate) fn kernel_row() -> KernelRow {
+    let labels = [("berth.slo.latency".to_owned(), "p99:10ms".to_owned())].into();
+    KernelRow {
+        tenant: container(),
+        name: "trainer".into(),
+        gpu_index: Some(GpuIndex(0)),
+        gpu_uuid: GpuUuid("GPU-0".into()),
+        clients: 1,
+        role: KernelRole::Leads,
+        yields_to: vec![],
+        is_busy: true,
+        is_stopped: false,
+        reason: Some("it has a goal, and those without one yield to it".into()),
+        slo: berth_model::Slo::from_labels(&labels).0,
+        unread_labels: vec![],
+        attainment: Some(0.995),
+        lead_lost_until: None,
+        served_seconds: 1.5,
+        kernel_kinds: 12,
+        kernel_seconds: Some(5e-5),
+        kernel_spread: Some(0.1),
+        longest_kernel_seconds: Some(2e-4),
+        prediction_error: Some(0.07),
+        counters: KernelCounters {
+            launches: 100,
+            stops: 7,
+            stops_given_up: 1,
+            copied_bytes: 4096,
+            memory_refused: 2,
+            samples: 30,
+        },
+    }
+}
+
 pub(crate) fn change() -> Change {
     Change::TaskStarted {
         task: TaskId(1),
@@ -33,6 +71,11 @@ pub(crate) fn change() -> Change {
         at: Mono(5),
         evidence: Evidence::Probe,
     }
+}
+
+pub(crate) fn about() -> About {
+    let rest = Percent::checked(10).unwrap();
+    About { node: "worker-1".parse().unwrap(), berth: "0.1.0".into(), started_ms: 1, rest }
 }
 
 fn row() -> TaskRow {
@@ -58,6 +101,8 @@ fn row() -> TaskRow {
         hold: None,
         held_seconds: None,
         deadline: Some(deadline()),
+        memory_needed_bytes: Some(Bytes(3 << 30)),
+        placement: Some(PlacementId(0xfeed)),
     }
 }
 
@@ -78,6 +123,7 @@ fn deadline() -> DeadlineRow {
             risk: Risk::Tight,
         }),
         takes: Some(Spread { units: 4, median_seconds: 11.0, p90_seconds: 14.0, most_seconds: 14.0 }),
+        next_takes: None,
         tally: Tally { hits: 12, misses: 2, unknown: 1 },
         last_float_seconds: Some(-0.5),
     }
@@ -98,6 +144,8 @@ fn deadline_totals() -> DeadlineTotals {
         warnings: 2,
         float_seconds: histogram(&[-1.0, 0.0, 1.0], &[1, 2, 4, 8], 7.25),
         run_seconds: histogram(&[1.0, 10.0], &[5, 10, 0], 61.5),
+        misses: vec![MissRow { gpu_uuid: GpuUuid("GPU-1".into()), missed_at: at(3) }],
+        pasts: 4,
     }
 }
 
@@ -183,9 +231,16 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         counters: Counters { samples: 99, tasks_started: 3, tasks_ended: 2, gpus_lost: 1 },
         probes: Some(ProbeCounters { hits: 40, lost: 5, unresolved: 4, late: 3, wasted: 2 }),
         deadlines: deadline_totals(),
+        kernels: Some(KernelLevel {
+            policy: KernelPolicyName::Hybrid,
+            rows: vec![kernel_row()],
+            totals: KernelTotals { attached: 3, refused: 1, leads_lost: 2, plans: 40 },
+        }),
+        watch: watch_totals(),
         management: Some(Management {
             policy: PolicyName::Fifo,
             dry_run: false,
+            means: vec![Means::Freeze, Means::Gate],
             queue: vec![QueueRow {
                 tenant: TenantKey::User { uid: 1000 },
                 name: "quo\"te\\d".into(),
@@ -198,4 +253,12 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
             would_be_holds: HoldCounters::default(),
         }),
     })
+}
+
+fn watch_totals() -> WatchTotals {
+    WatchTotals {
+        findings: [(Kind::Starvation, 1)].into(),
+        found: [(Kind::MemoryDrift, 2), (Kind::Starvation, 1)].into(),
+        series: Some(SeriesTotals { written: 900, lost: 3, bytes: 5_000 }),
+    }
 }

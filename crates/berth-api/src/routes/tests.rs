@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use berth_model::settings::PolicyName;
+use berth_model::watch::feedback::Feedback;
+use berth_model::watch::series::SeriesTold;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +32,9 @@ fn the_document_lists_exactly_the_paths_there_are() {
     assert_eq!(keys(&document()["paths"]), served);
     for (path, item) in document()["paths"].as_object().unwrap() {
         let methods = match path.as_str() {
-            paths::HOLD | paths::RELEASE | paths::DEADLINE => vec!["post"],
+            paths::HOLD | paths::RELEASE | paths::DEADLINE | paths::FEEDBACK | paths::SLO | paths::KERNEL_POLICY => {
+                vec!["post"]
+            }
             paths::POLICY => vec!["get", "post"],
             _ => vec!["get"],
         };
@@ -43,6 +47,7 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
     let snapshot = samples::snapshot();
     let health = Health { status: "ok".into(), taken_at: snapshot.taken_at };
     let error = ErrorBody { error: ErrorDetail { code: String::new(), message: String::new() } };
+    let report = Report::of(&snapshot, &samples::about(), 1);
     let answers = [
         ("Snapshot", json(&*snapshot)),
         ("Gpu", json(&snapshot.gpus[0])),
@@ -73,9 +78,26 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("DeadlineTotals", json(&snapshot.deadlines)),
         ("DeadlineStanding", json(&asking::deadlines::standing())),
         ("DeadlineRequest", json(&DeadlineRequest::default())),
+        ("KernelLevel", json(&snapshot.kernels)),
+        ("KernelRow", json(&samples::kernel_row())),
+        ("KernelPolicyRequest", json(&KernelPolicyRequest { policy: berth_model::settings::KernelPolicyName::Jct })),
+        ("SloStanding", json(&asking::kernels::standing())),
+        ("SloRequest", json(&SloRequest::default())),
         ("Admission", json(&asking::deadlines::admission())),
         ("GpuAdmission", json(&asking::deadlines::admission().gpus[0])),
         ("DueWork", json(&asking::deadlines::admission().gpus[0].before[0])),
+        ("FeedbackRequest", json(&FeedbackRequest { tenant: String::new(), said: Feedback::Good })),
+        ("WatchTotals", json(&snapshot.watch)),
+        ("SeriesTotals", json(&snapshot.watch.series)),
+        ("Heard", json(&asking::watch::heard())),
+        ("Finding", json(&asking::watch::finding())),
+        ("Series", json(&SeriesTold::default())),
+        ("Line", json(&asking::watch::line())),
+        ("Figure", json(&asking::watch::line().values[0])),
+        ("Report", json(&report)),
+        ("GpuReport", json(&report.gpus[0])),
+        ("LoadReport", json(&report.gpus[0].loads[0])),
+        ("Past", json(&asking::deadlines::past())),
         ("Version", json(&Version { version: String::new(), api: String::new() })),
         ("Error", json(&error)),
         ("Change", json(&Notice { id: 1, time: snapshot.taken_at, change: samples::change() })),

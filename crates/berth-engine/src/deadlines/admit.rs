@@ -1,13 +1,15 @@
 //! Whether one more deadline would be met here: what is known of the host and of the past, put before [`berth_policy::admit`].
 
+use berth_model::cluster::LoadReport;
+use berth_model::cluster::report::share;
 use berth_model::control::{Admission, Answer, Candidate, Fits, GpuAdmission, Refusal};
-use berth_model::deadline::{Given, Spread, Terms, Unit, Who, terms};
+use berth_model::deadline::{Given, Spread, Terms, Who, terms};
 use berth_model::snapshot::DeadlineRow;
 use berth_model::{GpuIndex, TaskRow};
 use berth_policy::admit::{Ground, Load, Newcomer, UnderWay, admit};
 
+use super::Deadlines;
 use super::asks::Stage;
-use super::{Deadlines, workload};
 
 impl Deadlines {
     pub(super) fn admission(&self, candidate: &Candidate, stage: &Stage<'_>) -> Result<Answer, Refusal> {
@@ -18,7 +20,7 @@ impl Deadlines {
         };
         let newcomer = Newcomer { unit: candidate.unit, deadline_seconds: deadline.seconds(), takes, run };
         let gpus: Vec<GpuAdmission> =
-            gpus(candidate.gpu, stage)?.into_iter().map(|gpu| admit(&self.ground(gpu, stage), &newcomer)).collect();
+            gpus(candidate.gpu, stage)?.into_iter().map(|gpu| admit(&Self::ground(gpu, stage), &newcomer)).collect();
         // Of those where it fits as well, the one with the most room left.
         let room = |gpu: &GpuAdmission| gpu.room_seconds - gpu.most_seconds;
         let best = gpus.iter().max_by(|one, other| one.fits.cmp(&other.fits).then(room(one).total_cmp(&room(other))));
@@ -51,29 +53,22 @@ impl Deadlines {
         }
     }
 
-    fn ground(&self, gpu: GpuIndex, stage: &Stage<'_>) -> Ground {
-        // Who has only just opened a device may come to this one.
-        let here = |row: &&TaskRow| row.gpu_index.is_none_or(|at| at == gpu);
-        let rows: Vec<&TaskRow> = stage.snapshot.tasks.iter().filter(here).collect();
-        let rest = f64::from(stage.edf.rest.get()) / 100.0;
+    fn ground(gpu: GpuIndex, stage: &Stage<'_>) -> Ground {
+        let rows: Vec<&TaskRow> = stage.snapshot.tasks.iter().filter(|row| row.may_be_on(gpu)).collect();
         Ground {
             gpu,
-            share: if rows.iter().any(|row| row.deadline.is_none()) { 1.0 - rest } else { 1.0 },
-            loads: rows.iter().filter_map(|row| Some(self.load(row, row.deadline.as_ref()?))).collect(),
+            share: share(rows.iter().any(|row| row.deadline.is_none()), stage.edf.rest),
+            loads: rows.iter().filter_map(|row| Some(load(row, row.deadline.as_ref()?))).collect(),
         }
     }
+}
 
-    fn load(&self, row: &TaskRow, deadline: &DeadlineRow) -> Load {
-        let under_way = deadline
-            .work
-            .as_ref()
-            .map(|work| UnderWay { due_in_seconds: work.float_seconds, done_seconds: work.active_seconds });
-        // Who is idle in its task may serve: what comes next is a burst.
-        let unit = if under_way.is_none() { Unit::Burst } else { deadline.unit };
-        let takes = if unit == deadline.unit { deadline.takes } else { self.spreads.of(&workload(row), unit) };
-        let deadline_seconds = deadline.deadline.seconds();
-        Load { name: row.container_name.clone(), unit, deadline_seconds, under_way, takes }
-    }
+/// As this host would tell others of it.
+fn load(row: &TaskRow, deadline: &DeadlineRow) -> Load {
+    let LoadReport { unit, deadline_seconds, under_way, takes } = LoadReport::of(deadline);
+    let under_way =
+        under_way.map(|work| UnderWay { due_in_seconds: work.due_in_seconds, done_seconds: work.done_seconds });
+    Load { name: row.container_name.clone(), unit, deadline_seconds, under_way, takes }
 }
 
 fn gpus(wanted: Option<GpuIndex>, stage: &Stage<'_>) -> Result<Vec<GpuIndex>, Refusal> {

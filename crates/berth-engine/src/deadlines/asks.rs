@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::docker::OWNER_LABEL;
+use berth_model::cluster::report::MOST_PASTS;
 use berth_model::control::{Answer, Caller, DeadlineAsk, Refusal, Reply, find, find_named};
 use berth_model::deadline::{Deadline, Given};
 use berth_model::snapshot::SourceView;
@@ -162,6 +163,7 @@ impl Deadlines {
             | DeadlineAsk::Show { tenant: Some(tenant) } => tenant.clone(),
             DeadlineAsk::Show { tenant: None } => return reply(Ok(Answer::Deadlines(self.standings(stage)))),
             DeadlineAsk::Admit(candidate) => return reply(self.admission(candidate, stage)),
+            DeadlineAsk::Pasts => return reply(Ok(Answer::Pasts(self.spreads.pasts(MOST_PASTS)))),
         };
         match (self.meant(&selector, stage), ask) {
             (Ok(meant), DeadlineAsk::Set { deadline, .. }) => self.say(&caller, meant, Some(deadline), reply, stage),

@@ -5,6 +5,7 @@
 
 mod admit;
 mod asks;
+mod misses;
 mod outlook;
 mod pulse;
 mod records;
@@ -24,13 +25,15 @@ use berth_model::deadline::{
 use berth_model::history::{Happening, Judgement, LeftOpen, Record, Workload};
 use berth_model::snapshot::{DeadlineRow, WorkRow};
 use berth_model::{
-    Anchor, Change, ContainerId, Deadline, Evidence, Mono, ProcKey, Snapshot, TaskId, TaskRow, TenantKey, settings,
+    Anchor, Change, ContainerId, Deadline, Evidence, GpuUuid, Mono, ProcKey, Snapshot, TaskId, TaskRow, TenantKey,
+    settings,
 };
 use berth_policy::Work;
 use berth_store::history::Writer;
 
 use asks::Asks;
 pub(crate) use asks::Stage;
+use misses::Misses;
 use outlook::{Outlook, outlook};
 pub(crate) use pulse::by_looks;
 use records::Records;
@@ -65,15 +68,18 @@ pub(crate) struct Deadlines {
     people: BTreeMap<TenantKey, Person>,
     spreads: Spreads,
     totals: Totals,
+    misses: Misses,
     records: Records,
     /// Tasks that were judged as a whole since they were last asked for.
     tasks: Vec<Judgement>,
+    /// Every unit that was judged since they were last asked for, with its tenant and what people call it.
+    units: Vec<(TenantKey, String, Judgement)>,
     /// Since when the units are under way of which it was told that they will be late.
     warned: BTreeMap<TenantKey, Mono>,
     /// Whose units of the daemon before may go on.
-    left: BTreeMap<TenantKey, Person>,
+    left: BTreeMap<TenantKey, Earlier>,
     /// Units of an earlier boot: nobody saw their end.
-    lost: Vec<(TenantKey, Left, Person)>,
+    lost: Vec<(TenantKey, Left, Earlier)>,
     /// When this daemon first attended.
     since: Option<Mono>,
     /// To be told.
@@ -86,6 +92,16 @@ struct Person {
     name: String,
     workload: Workload,
     start: Start,
+    /// It has been on in this task.
+    gpus: BTreeSet<GpuUuid>,
+}
+
+/// Who a tenant was when the daemon before was last heard of.
+#[derive(Debug)]
+struct Earlier {
+    person: Person,
+    /// When that was, by both clocks: instants of another boot mean nothing by those of this one.
+    heard: Anchor,
 }
 
 /// When its task began, and how that is known.
@@ -107,8 +123,10 @@ impl Deadlines {
             people: BTreeMap::new(),
             spreads: Spreads::default(),
             totals: Totals::default(),
+            misses: Misses::default(),
             records: Records::default(),
             tasks: Vec::new(),
+            units: Vec::new(),
             warned: BTreeMap::new(),
             left: BTreeMap::new(),
             lost: Vec::new(),
@@ -136,17 +154,18 @@ impl Deadlines {
     /// Units that were under way when the daemon before was last heard of.
     pub fn resume(&mut self, writer: Option<Writer>, left_open: Vec<Record>, boot: Option<&str>) {
         self.records.open(writer);
-        for Record { tenant, name, what, .. } in left_open {
+        for Record { at: wall, tenant, name, what } in left_open {
             let Happening::Task(story) = what else { continue };
             let Some(LeftOpen { boot: of, left }) = story.left.map(|left| *left) else { continue };
             let at = left.open.as_ref().map_or(left.heard, |open| open.started);
             let start = Start { task: story.task_id, at, evidence: story.start_evidence };
-            let person = Person { name, workload: story.workload, start };
+            let person = Person::new(name, story.workload, start);
+            let earlier = Earlier { person, heard: Anchor { mono: left.heard, wall } };
             if boot == Some(&of) {
                 self.judge.recall(tenant.clone(), left);
-                self.left.insert(tenant, person);
+                self.left.insert(tenant, earlier);
             } else {
-                self.lost.push((tenant, left, person));
+                self.lost.push((tenant, left, earlier));
             }
         }
     }
@@ -168,7 +187,7 @@ impl Deadlines {
             match change {
                 Change::TaskStarted { task, tenant, at, evidence, name } => {
                     let start = Start { task: *task, at: *at, evidence: *evidence };
-                    self.people.insert(tenant.clone(), Person { name: name.clone(), workload: nothing(), start });
+                    self.people.insert(tenant.clone(), Person::new(name.clone(), nothing(), start));
                 }
                 Change::TaskEnded { task, tenant, at, .. } => self.task_ended(*task, tenant, *at, scene),
                 _ => {}
@@ -178,6 +197,11 @@ impl Deadlines {
             scene.snapshot.tasks.iter().rev().map(|row| (&row.tenant, row)).collect();
         for (tenant, row) in &rows {
             self.sit(tenant, row, scene);
+        }
+        for row in &scene.snapshot.tasks {
+            if let (Some(person), Some(gpu)) = (self.people.get_mut(&row.tenant), &row.gpu_uuid) {
+                person.gpus.insert(gpu.clone());
+            }
         }
         // What is known of those who left is for telling only what is new when they come back.
         if self.reads.len() > MOST_READ {
@@ -210,7 +234,8 @@ impl Deadlines {
             let work = self.judge.work(tenant)?;
             [outlook::warn_at(work.started, work.due), work.due].into_iter().find(|at| *at > now)
         });
-        let ends = dues.chain(self.judge.again_at()).chain(self.records.again_at());
+        let given_up = self.since.filter(|_| self.looks_for_some()).map(|since| since + LOOKED_FOR);
+        let ends = dues.chain(self.judge.again_at()).chain(self.records.again_at()).chain(given_up);
         ends.chain(self.answer_by()).filter(|at| *at > now).min()
     }
 
@@ -235,12 +260,19 @@ impl Deadlines {
             }
         }
         snapshot.deadlines = self.totals.view();
+        snapshot.deadlines.misses = self.misses.view(now);
+        snapshot.deadlines.pasts = self.spreads.number();
         std::mem::take(&mut self.changes)
     }
 
     /// Tasks that were judged as a whole, for whoever shows those that have ended.
     pub fn tasks(&mut self) -> Vec<Judgement> {
         std::mem::take(&mut self.tasks)
+    }
+
+    /// Units that were judged, for whoever watches how tenants do.
+    pub fn units(&mut self) -> Vec<(TenantKey, String, Judgement)> {
+        std::mem::take(&mut self.units)
     }
 
     fn sit(&mut self, tenant: &TenantKey, row: &TaskRow, scene: &Scene<'_>) {
@@ -318,6 +350,8 @@ impl Deadlines {
         let read = terms(Who { labels: (scene.labels)(tenant), owners: &owners, given }, &self.rules);
         if let Some(person) = self.people.get_mut(tenant) {
             let (owner, image) = (ended.owner.clone(), ended.image.clone());
+            let gpus = scene.snapshot.gpus.iter().filter(|gpu| ended.gpus.contains(&gpu.index));
+            person.gpus = gpus.filter_map(|gpu| gpu.uuid.clone()).collect();
             person.name.clone_from(&ended.container_name);
             person.workload = Workload { owner, image, command: ended.command.clone() };
         }
@@ -334,11 +368,12 @@ impl Deadlines {
         self.judge.sit(sitting, start.at);
     }
 
-    /// Units of the daemon before that nobody has come back for by the first look: nobody saw their end.
+    /// Units of the daemon before that nobody has come back for by the first look at a GPU that answers: nobody saw their end.
     fn give_up_on_the_lost(&mut self, scene: &Scene<'_>) {
         let (snapshot, now) = (scene.snapshot, scene.now);
         let is_late = now.mono.since(*self.since.get_or_insert(now.mono)) >= LOOKED_FOR;
-        if !self.looks_for_some() || (snapshot.counters.samples == 0 && !is_late) {
+        let has_looked = snapshot.counters.samples > 0 && snapshot.gpus.iter().any(|gpu| gpu.lost.is_none());
+        if !self.looks_for_some() || (!has_looked && !is_late) {
             return;
         }
         let is_coming = |tenant: &TenantKey| {
@@ -346,29 +381,33 @@ impl Deadlines {
             !is_late && rows.any(|row| row.task_id.is_none() && row.tenant.is(tenant))
         };
         let lost = self.judge.lost(is_coming).into_iter().filter_map(|(tenant, left)| {
-            let person = self.left.remove(&tenant)?;
-            Some((tenant, left, person))
+            let earlier = self.left.remove(&tenant)?;
+            Some((tenant, left, earlier))
         });
         let lost: Vec<_> = lost.chain(std::mem::take(&mut self.lost)).collect();
-        for (tenant, Left { deadline, open, .. }, Person { name, workload, start }) in lost {
+        for (tenant, Left { deadline, open, .. }, Earlier { person, heard }) in lost {
             let (Some(deadline), Some(open)) = (deadline, open) else { continue };
-            let judged = open.judged(&tenant, start.task, deadline, None);
-            self.note(&judged, name, workload, now);
+            let judged = open.judged(&tenant, person.start.task, deadline, None);
+            let judgement = Judgement::of(&judged, person.workload, &heard);
+            self.note(&judged, person.name, judgement, now);
         }
         self.left.retain(|tenant, _| is_coming(tenant));
     }
 
     fn judged(&mut self, judged: &Judged, now: &Anchor) {
         let Some(person) = self.people.get(&judged.tenant) else { return };
-        let (name, workload) = (person.name.clone(), person.workload.clone());
-        self.note(judged, name, workload, now);
+        if let (Verdict::Miss, Some(ended)) = (Verdict::of(judged.float_seconds), judged.ended) {
+            self.misses.add(&person.gpus, ended);
+        }
+        let (name, judgement) = (person.name.clone(), Judgement::of(judged, person.workload.clone(), now));
+        self.note(judged, name, judgement, now);
     }
 
-    fn note(&mut self, judged: &Judged, name: String, workload: Workload, now: &Anchor) {
-        let judgement = Judgement::of(judged, workload, now);
+    fn note(&mut self, judged: &Judged, name: String, judgement: Judgement, now: &Anchor) {
         if judged.unit == Unit::Task && judged.ended.is_some() {
             self.tasks.push(judgement.clone());
         }
+        self.units.push((judged.tenant.clone(), name.clone(), judgement.clone()));
         self.totals.note(&judged.tenant, &judgement);
         self.spreads.judged(&judgement);
         self.changes.push(Change::UnitJudged {
@@ -396,7 +435,9 @@ impl Deadlines {
     }
 
     fn takes(&self, tenant: &TenantKey, unit: Unit) -> Option<Spread> {
-        self.spreads.of(&self.people.get(tenant)?.workload, unit)
+        let seen = self.spreads.of(&self.people.get(tenant)?.workload, unit);
+        // Somebody's word, until there is something to go by.
+        seen.or_else(|| Spread::of([self.reads.get(tenant)?.takes?.seconds()]))
     }
 
     fn row(&mut self, row: &TaskRow, now: &Anchor) -> Option<DeadlineRow> {
@@ -416,7 +457,8 @@ impl Deadlines {
                 risk: outlook.risk,
             }
         });
-        Some(counted(terms, unit, under_way, takes, self.totals.of(&row.tenant)))
+        let next_takes = self.takes(&row.tenant, Unit::Burst).filter(|_| under_way.is_none());
+        Some(counted(terms, unit, under_way, [takes, next_takes], self.totals.of(&row.tenant)))
     }
 
     /// Once per unit.
@@ -438,18 +480,24 @@ impl Deadlines {
     }
 }
 
+impl Person {
+    fn new(name: String, workload: Workload, start: Start) -> Self {
+        Self { name, workload, start, gpus: BTreeSet::new() }
+    }
+}
+
 /// A deadline as it is shown.
 fn counted(
     terms: Terms,
     unit: Unit,
     work: Option<WorkRow>,
-    takes: Option<Spread>,
+    [takes, next_takes]: [Option<Spread>; 2],
     (tally, last_float_seconds): (Tally, Option<f64>),
 ) -> DeadlineRow {
     let Terms { deadline, origin, asked, .. } = terms;
     let (asked, bound): (Option<Deadline>, Option<String>) =
         asked.map(|asked| (asked.deadline, asked.bound.to_string())).unzip();
-    DeadlineRow { deadline, origin, asked, bound, unit, work, takes, tally, last_float_seconds }
+    DeadlineRow { deadline, origin, asked, bound, unit, work, takes, next_takes, tally, last_float_seconds }
 }
 
 fn workload(row: &TaskRow) -> Workload {

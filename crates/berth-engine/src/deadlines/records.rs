@@ -30,9 +30,10 @@ impl Records {
     }
 
     pub fn add(&mut self, tenant: &TenantKey, name: String, judgement: Judgement, ended: Option<Mono>, now: &Anchor) {
-        let at = ended.map_or(now.wall, |ended| now.wall_at(ended));
-        let recent = self.tenants.entry(tenant.clone()).or_default();
-        recent.take(Record { at, tenant: tenant.clone(), name, what: Happening::Judged(judgement) });
+        let record = |at| Record { at, tenant: tenant.clone(), name, what: Happening::Judged(judgement) };
+        // One whose end nobody saw is rare, and not until now: counted with others it would tell wrongly how far they reach.
+        let Some(ended) = ended else { return write(self.writer.as_ref(), record(now.wall)) };
+        self.tenants.entry(tenant.clone()).or_default().take(record(now.wall_at(ended)));
         self.write_due(now);
     }
 
@@ -67,7 +68,8 @@ impl Records {
 }
 
 impl Recent {
-    /// Of two that come too fast the one that was missed is written, and the other counted with it.
+    /// Of two that come too fast the one that was missed is written, and the other counted with it. The record is of when the last of them
+    /// ended: whatever was under way until then is not any more.
     fn take(&mut self, record: Record) {
         let Some(before) = self.waiting.take() else {
             self.waiting = Some(record);
@@ -80,6 +82,7 @@ impl Recent {
             kept.unwritten.add(counted.verdict());
             kept.unwritten += counted.unwritten;
         }
+        kept.at = kept.at.max(counted.at);
         self.waiting = Some(kept);
     }
 }

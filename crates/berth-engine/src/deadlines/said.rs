@@ -2,7 +2,7 @@
 //! loop waits for no disk.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use berth_model::deadline::Given;
@@ -10,6 +10,9 @@ use berth_model::{ContainerId, Event, Runtime, TenantKey};
 use berth_store::deadlines::{Deadlines as Store, DeadlinesError, Override};
 
 use crate::describe;
+
+/// Said of what was on its way when the thread ended; why it did is in the log.
+const NOBODY_WRITES: &str = "the thread that writes deadlines has ended; restart berth";
 
 /// Told apart by this.
 pub(super) type Ticket = u64;
@@ -159,11 +162,19 @@ impl Said {
     pub fn done(&mut self) -> Vec<(Ticket, Result<(), String>)> {
         let Keep::Disk(scribe) = &self.keep else { return Vec::new() };
         let mut told = Vec::new();
-        for Done { ticket, outcome } in scribe.done_rx.try_iter() {
-            self.coming.remove(&ticket);
-            let outcome = outcome.map(|overrides| self.counting = Counting::new(overrides));
-            told.push((ticket, outcome));
+        loop {
+            match scribe.done_rx.try_recv() {
+                Ok(Done { ticket, outcome }) => {
+                    self.coming.remove(&ticket);
+                    let outcome = outcome.map(|overrides| self.counting = Counting::new(overrides));
+                    told.push((ticket, outcome));
+                }
+                Err(TryRecvError::Empty) => return told,
+                Err(TryRecvError::Disconnected) => break,
+            }
         }
+        let unwritten = std::mem::take(&mut self.coming).into_keys();
+        told.extend(unwritten.map(|ticket| (ticket, Err(NOBODY_WRITES.to_owned()))));
         told
     }
 }
@@ -210,7 +221,7 @@ impl Scribe {
 
     fn order(&self, order: Order) {
         if let Some(order_tx) = &self.order_tx {
-            // The thread is there for as long as this is.
+            // If the thread is gone, whoever asks what is done is told.
             let _ = order_tx.send(order);
         }
     }
@@ -222,6 +233,29 @@ impl Drop for Scribe {
         if let Some(thread) = self.thread.take() {
             // A panic has been reported on its own thread.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gone before it is given the word, or with it.
+    #[test]
+    fn whoever_says_something_is_answered_though_the_thread_that_writes_is_gone() {
+        for is_taken in [false, true] {
+            let (order_tx, order_rx) = mpsc::channel();
+            let (done_tx, done_rx) = mpsc::channel::<Done>();
+            let keep = Keep::Disk(Scribe { order_tx: Some(order_tx), done_rx, thread: None });
+            let mut said = Said { keep, ..Said::in_memory() };
+            let mut thread = Some((order_rx, done_tx)).filter(|_| is_taken);
+            let ticket = said.say(TenantKey::User { uid: 1 }, None).expect("it waits for the disk");
+            if thread.take().is_some_and(|(order_rx, _)| order_rx.try_recv().is_err()) {
+                panic!("the word was not handed on");
+            }
+            assert_eq!(said.done(), [(ticket, Err(NOBODY_WRITES.to_owned()))], "taken: {is_taken}");
+            assert_eq!(said.done(), [], "once");
         }
     }
 }

@@ -73,7 +73,8 @@ impl Deadlines {
         }
         let unit = if terms.unit == UnitRule::Burst { Unit::Burst } else { Unit::Task };
         let unit = self.judge.unit(&meant.tenant).unwrap_or(unit);
-        counted(terms, unit, None, self.takes(&meant.tenant, unit), self.totals.of(&meant.tenant))
+        let takes = [unit, Unit::Burst].map(|unit| self.takes(&meant.tenant, unit));
+        counted(terms, unit, None, takes, self.totals.of(&meant.tenant))
     }
 
     pub(super) fn labels_of<'s>(

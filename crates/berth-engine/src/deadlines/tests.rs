@@ -5,12 +5,15 @@ use std::time::Duration;
 use berth_model::deadline::{Risk, Spread, Tally};
 use berth_model::event::ContainerFacts;
 use berth_model::history::Why;
-use berth_model::{Event, GpuIndex, GpuInfo, GpuUuid, Moment, Monitor, ProcessFacts, Runtime, Settings, Stop};
+use berth_model::{
+    Event, GpuIndex, GpuInfo, GpuReading, GpuSample, GpuUuid, Moment, Monitor, ProcessFacts, Runtime, Sample, Settings,
+    Stop,
+};
 use berth_store::history::History;
 use jiff::Timestamp;
 
 use super::*;
-use crate::manage::open_annals;
+use crate::manage::{Annals, open_annals};
 
 const BOOT: &str = "4f0c";
 
@@ -115,6 +118,7 @@ impl Host {
             owner: None,
             started_at: None,
             health: None,
+            endurance: None,
             stop: Stop::default(),
         };
         let open = Event::Moment { process: process(pid), moment: Moment::DeviceOpen, at: at(self.now) };
@@ -303,21 +307,26 @@ fn an_idle_server_is_at_no_work_and_is_judged_by_its_next_burst() {
 }
 
 /// A daemon on the history in `settings`, which begins with what is left there.
-fn daemon(host: &mut Host, settings: &Settings, boot: &str) -> Option<History> {
+fn daemon(host: &mut Host, settings: &Settings, boot: &str) -> (Annals, Option<History>) {
     let mut deadlines = Deadlines::new(settings::Deadlines::default());
     let (annals, history) = open_annals(settings, |record| deadlines.recall(record), &host.anchor());
     let left = history.as_ref().map(|history| history.left_units.clone()).unwrap_or_default();
     deadlines.resume(annals.writer(), left, Some(boot));
     host.deadlines = deadlines;
     host.monitor = labelled(&[]).monitor;
-    history
+    (annals, history)
+}
+
+/// What is under way goes on record.
+fn keep_open(host: &Host, annals: &mut Annals) {
+    let now = host.anchor();
+    let left = |tenant: &TenantKey| Some(LeftOpen { boot: BOOT.into(), left: host.deadlines.open(tenant, now.mono)? });
+    annals.keep_open(&host.shown, &left, &now);
 }
 
 fn leave(host: &Host, settings: &Settings) {
-    let now = host.anchor();
-    let left = |tenant: &TenantKey| Some(LeftOpen { boot: BOOT.into(), left: host.deadlines.open(tenant, now.mono)? });
-    let (mut annals, history) = open_annals(settings, |_| (), &now);
-    annals.keep_open(&host.shown, &left, &now);
+    let (mut annals, history) = open_annals(settings, |_| (), &host.anchor());
+    keep_open(host, &mut annals);
     drop(annals);
     drop(history);
 }
@@ -347,6 +356,36 @@ fn the_next_daemon_goes_on_with_the_unit_of_a_task_that_goes_on() {
         let told = host.told("unit_judged");
         let [Change::UnitJudged { verdict: judged, name, .. }] = told[..] else { panic!("{pid} {boot} {told:?}") };
         assert_eq!((*judged, name.as_str()), (verdict, "trainer"), "{pid} {boot}");
+    }
+}
+
+#[test]
+fn those_of_the_daemon_before_are_looked_for_while_every_gpu_is_lost_and_not_for_ever() {
+    for comes_back in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.history.dir = home.path().join("history");
+        // Before the daemon, which writes in it: gone after it.
+        let _history;
+        let mut host = labelled(&[("berth.deadline", "2m")]);
+        host.comes(1);
+        host.computes(2_000);
+        leave(&host, &settings);
+        host.now = 10_000;
+        _history = daemon(&mut host, &settings, BOOT);
+        let reading = GpuReading::Lost { reason: "GPU is lost".into() };
+        let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+        host.turn(vec![Event::Sample(Sample { at: at(10_000), gpus, ..Sample::default() })]);
+        assert_eq!(host.deadlines.again_at(at(10_000)), Some(at(10_000) + LOOKED_FOR));
+        assert!(host.told("unit_judged").is_empty());
+        if comes_back {
+            host.now = 11_000;
+            host.comes(1);
+            assert_eq!(host.work().float_seconds, 110.0, "it goes on");
+        } else {
+            host.does(40_000, Pulse::Unknown);
+            assert_eq!(host.told("unit_judged").len(), 1);
+        }
     }
 }
 
@@ -404,4 +443,61 @@ fn bursts_that_come_too_fast_to_be_written_down_each_are_counted_when_the_daemon
         let lost = if is_killed { 1 } else { 0 };
         assert_eq!(tally.hits, 6 - lost, "those of the last second are lost with a kill");
     }
+}
+
+#[test]
+fn a_burst_that_was_counted_with_one_that_was_late_is_not_lost_as_well_when_the_daemon_is_killed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.history.dir = home.path().join("history");
+    // Before the daemon, which writes in it: gone after it.
+    let _next;
+    let mut host = labelled(&[("berth.deadline", "200ms"), ("berth.unit", "burst")]);
+    let (mut annals, history) = daemon(&mut host, &settings, BOOT);
+    host.comes(1);
+    serves(&mut host, 10_000, 1);
+    host.computes(10_400);
+    host.does(10_800, Pulse::Quiet { since: at(10_800) });
+    host.does(11_050, Pulse::Quiet { since: at(10_800) });
+    host.computes(11_100);
+    keep_open(&host, &mut annals);
+    host.does(11_200, Pulse::Quiet { since: at(11_200) });
+    host.does(11_450, Pulse::Quiet { since: at(11_200) });
+    let all = Tally { hits: 2, misses: 1, unknown: 0 };
+    assert_eq!(host.row().tally, all);
+    // Killed.
+    host.deadlines = Deadlines::new(settings::Deadlines::default());
+    drop(annals);
+    drop(history);
+    host.now = 20_000;
+    _next = daemon(&mut host, &settings, BOOT);
+    host.comes(1);
+    assert_eq!(host.row().tally, all);
+}
+
+#[test]
+fn a_unit_of_an_earlier_boot_is_given_up_once_and_began_when_it_did() {
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.history.dir = home.path().join("history");
+    let mut host = labelled(&[("berth.deadline", "9")]);
+    host.now = 500_000;
+    host.comes(1);
+    host.computes(501_000);
+    let began = host.work().started_at;
+    leave(&host, &settings);
+    // The clock of this boot is behind that of the one before. Each daemon is killed before it has put anything else on record.
+    host.jumped = 1_000;
+    for _ in 0..2 {
+        host.now = 1_000;
+        let writing = daemon(&mut host, &settings, "another");
+        host.turn(Vec::new());
+        host.deadlines = Deadlines::new(settings::Deadlines::default());
+        drop(writing);
+    }
+    let mut told = Vec::new();
+    drop(open_annals(&settings, |record| told.push(record.what.clone()), &host.anchor()));
+    let judged = told.into_iter().filter_map(|what| if let Happening::Judged(it) = what { Some(it) } else { None });
+    let starts: Vec<Timestamp> = judged.map(|judgement| judgement.started_at).collect();
+    assert_eq!(starts, [began]);
 }

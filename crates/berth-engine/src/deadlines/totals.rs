@@ -78,6 +78,7 @@ impl Totals {
         self.tenants.get(tenant).map(|sum| (sum.tally, sum.last_float_seconds)).unwrap_or_default()
     }
 
+    /// What is not counted here is others' to add.
     pub fn view(&self) -> DeadlineTotals {
         let tallies = self.owners.iter().flat_map(|(owner, sum)| {
             let of_unit =
@@ -89,6 +90,7 @@ impl Totals {
             warnings: self.warnings,
             float_seconds: self.floats.clone(),
             run_seconds: self.runs.clone(),
+            ..DeadlineTotals::default()
         }
     }
 

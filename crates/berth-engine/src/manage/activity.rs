@@ -35,6 +35,7 @@ struct Process {
 /// What one process does.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
+    pub process: ProcKey,
     pub activity: Activity,
     /// It has launched something that was not held back.
     pub has_launched: bool,
@@ -55,7 +56,14 @@ impl Activities {
             Event::Moment { process, moment, at } => self.moment(*process, *moment, *at),
             Event::Halted { process, call, at } => self.set(*process, self.halted(*process, *call, *at), *at),
             Event::Launched { process, at } => self.set(*process, Activity::Computing { since: *at }, *at),
-            Event::Drained { process, at } => self.set(*process, Activity::Quiet { since: *at }, *at),
+            Event::Drained { process, at } => {
+                // Of one nobody saw launch it is the end of something all the same.
+                if let Some(known) = self.processes.get_mut(process).filter(|it| it.activity == Some(Activity::Unseen))
+                {
+                    known.has_launched = true;
+                }
+                self.set(*process, Activity::Quiet { since: *at }, *at);
+            }
             Event::Step { tenant, step, outcome: Ok(()), at } => self.step(tenant, *step, *at),
             Event::ProcessExited { process, .. } => {
                 self.processes.remove(process);
@@ -98,8 +106,9 @@ impl Activities {
 
     /// What each of the tenant's processes does that use a GPU.
     pub fn seen_of(&self, tenant: &TenantKey) -> impl Iterator<Item = Seen> {
-        self.of(tenant)
-            .filter_map(|(_, process)| Some(Seen { activity: process.activity?, has_launched: process.has_launched }))
+        self.of(tenant).filter_map(|(key, known)| {
+            Some(Seen { process: *key, activity: known.activity?, has_launched: known.has_launched })
+        })
     }
 
     /// When the first of the tenant's processes came to a GPU; `None` if none has.

@@ -109,9 +109,10 @@ impl Annals {
     }
 
     /// Tasks that go on when the daemon stops.
-    pub fn leave(&self, snapshot: &Snapshot, left: &LeftOf<'_>, now: &Anchor) {
+    /// `left`: `None` while what is on record of the daemon before must stay.
+    pub fn leave(&self, snapshot: &Snapshot, left: Option<&LeftOf<'_>>, now: &Anchor) {
         under_way(snapshot, &|_| None, now).into_iter().for_each(|record| self.write(record));
-        if let Some(writer) = &self.writer {
+        if let (Some(writer), Some(left)) = (&self.writer, left) {
             writer.keep_open(under_way(snapshot, left, now));
         }
     }

@@ -128,6 +128,8 @@ impl Manager {
             }
             // Not the manager's: where nobody can be held there are deadlines too.
             What::Deadline(_) => Err(Refusal::NotKept { reason: "nobody here judges by them".to_owned() }),
+            What::Watch(_) => Err(Refusal::NoHolds { reason: "the watch is asked about it".to_owned() }),
+            What::Kernels(_) => Err(Refusal::NoKernels { reason: "they are not held".to_owned() }),
             What::ShowPolicy => Ok(Heeded::Now(Answer::Policy(Box::new(self.policy_view())))),
             What::Explain { tenant } => {
                 let tenant = find(&tenant, &scene.snapshot.tasks)?.clone();
@@ -178,8 +180,7 @@ impl Manager {
             return Err(Refusal::NotOffered { name: self.name(tenant), means, offered: offered.into_iter().collect() });
         };
         // Whom the engine has described it can pause.
-        let is_docker = tenant.docker_id().is_some() && (scene.labels)(tenant).is_some();
-        let want = chosen.want(if is_docker { Freezer::Docker } else { Freezer::Cgroup });
+        let want = chosen.want(if self.pausing.can_pause(tenant) { Freezer::Docker } else { Freezer::Cgroup });
         let reason = reason.map_or_else(|| format!("{} asked for it", name_of(caller)), shortened);
         let by = By::Person { uid: caller.uid };
         let wanted = self.keeper.want(tenant, want, by, &reason, scene.now.mono);

@@ -53,7 +53,7 @@ pub(crate) fn manager(
     let hierarchies = Hierarchies::under(&settings.hold.cgroup_root);
     let freezer = Arc::new(Freezer::new(proc_root, hierarchies, settings.hold.freeze_within.get()));
     let mut hands = HostHands::new(proc_root, freezer.clone());
-    if settings.docker.mode != Mode::Off {
+    if settings.docker_mode() != Mode::Off {
         hands = hands.with_docker(Pauser::new(&settings.docker.socket, ENGINE_WITHIN));
     }
     if let Some(probes) = &probes {

@@ -7,6 +7,7 @@
 mod activity;
 mod annals;
 mod asks;
+mod breath;
 mod checks;
 mod crew;
 mod explain;
@@ -47,9 +48,10 @@ use berth_store::{Entry, Found, Journal};
 use crate::Guarded;
 use crate::deadlines::Deadlines;
 use activity::Activities;
-use annals::{Annals, hold_record};
-pub(crate) use annals::{LeftOf, Unmanaged, open as open_annals};
+use annals::hold_record;
+pub(crate) use annals::{Annals, LeftOf, Unmanaged, open as open_annals};
 use asks::Asks;
+use breath::Breath;
 use crew::Crew;
 use ground::{Ground, Place};
 pub(crate) use host::manager;
@@ -92,8 +94,8 @@ pub(crate) struct Manager {
     /// When it was last looked for who would see tenants stop.
     onlookers_at: Option<Mono>,
     names: BTreeMap<TenantKey, String>,
-    /// Processes whose calls that wait for the GPU are watched.
-    watched: BTreeSet<ProcKey>,
+    /// Processes whose calls that wait for the GPU are watched, and since when.
+    watched: BTreeMap<ProcKey, Mono>,
     /// Who has a deadline.
     judged: BTreeSet<TenantKey>,
     queue: Vec<Waiting>,
@@ -102,6 +104,8 @@ pub(crate) struct Manager {
     /// On which GPUs those are that a policy was told of.
     gpus: BTreeMap<TenantKey, BTreeSet<GpuIndex>>,
     pausing: Pausing,
+    /// Of those whose engine kills who stands still for long.
+    breaths: BTreeMap<TenantKey, Breath>,
     /// When to look again whether someone wants those to end who stand still.
     signals_at: Option<Mono>,
     room: Room,
@@ -134,7 +138,6 @@ impl Manager {
             policy_name: rules.hold.policy,
             rehearsal: rules.hold.dry_run.then(Rehearsal::default),
             keeper: Keeper::new(Patience::default()).with_leaves(rules.leaves()),
-            rules,
             activities: Activities::default(),
             crew: Crew::new(hands, event_tx.clone()),
             journal,
@@ -143,12 +146,13 @@ impl Manager {
             places: BTreeMap::new(),
             onlookers_at: None,
             names: BTreeMap::new(),
-            watched: BTreeSet::new(),
+            watched: BTreeMap::new(),
             judged: BTreeSet::new(),
             queue: Vec::new(),
             terms: BTreeMap::new(),
             gpus: BTreeMap::new(),
-            pausing: Pausing::default(),
+            pausing: Pausing::new(!rules.describes_pods),
+            breaths: BTreeMap::new(),
             signals_at: None,
             room: Room::default(),
             asks: Asks::default(),
@@ -156,6 +160,7 @@ impl Manager {
             annals,
             guarded,
             gone: Vec::new(),
+            rules,
         };
         manager.adopt(left, now);
         manager
@@ -248,7 +253,7 @@ impl Manager {
     }
 
     /// The daemon stops while these go on.
-    pub fn leave(&self, snapshot: &mut Snapshot, left: &LeftOf<'_>, now: &Anchor) {
+    pub fn leave(&self, snapshot: &mut Snapshot, left: Option<&LeftOf<'_>>, now: &Anchor) {
         self.show(snapshot, now);
         self.annals.leave(snapshot, left, now);
     }
@@ -264,6 +269,7 @@ impl Manager {
         self.meet(snapshot, now.mono);
         self.hear(snapshot, labels, now);
         let signals_at = self.heed_signals(now.mono);
+        let breathe_at = self.heed_breaths(now.mono);
         self.judged = deadlines.watched();
         let decide_at = self.decide(snapshot, labels, deadlines, now.mono);
         let mut outcome = self.carry_out(now);
@@ -271,7 +277,8 @@ impl Manager {
         self.measure(snapshot, now.mono);
         outcome.gone = std::mem::take(&mut self.gone);
         outcome.rehearsed = self.rehearsal.as_mut().map(Rehearsal::changes).unwrap_or_default();
-        outcome.again_at = [outcome.again_at, decide_at, self.answer_by(), signals_at].into_iter().flatten().min();
+        outcome.again_at =
+            [outcome.again_at, decide_at, self.answer_by(), signals_at, breathe_at].into_iter().flatten().min();
         outcome
     }
 
@@ -288,7 +295,7 @@ impl Manager {
         now: Mono,
     ) -> Option<Mono> {
         if self.policy.is_none() {
-            self.watch(&View::default());
+            self.watch(&View::default(), now);
             self.hand_out(&View::default(), now);
             return None;
         }
@@ -296,7 +303,7 @@ impl Manager {
         let mut view = view::view(snapshot, &self.activities, &self.keeper, &self.terms, &self.annals, now);
         view.tenants.iter_mut().for_each(|tenant| tenant.work = deadlines.work(&tenant.key, now));
         self.tell_room(&mut view, now);
-        self.watch(&view);
+        self.watch(&view, now);
         if let Some(rehearsal) = &mut self.rehearsal {
             rehearsal.pretend(&mut view, now);
         }
@@ -431,7 +438,7 @@ impl Manager {
 
     /// Evidence is wanted of everybody who shares a GPU: the end of their computing is someone else's turn. And of those who have a
     /// deadline: when they compute is what they are judged by.
-    fn watch(&mut self, view: &View) {
+    fn watch(&mut self, view: &View, now: Mono) {
         let shared = view.tenants.iter().filter(|tenant| {
             let is_beside =
                 |other: &&berth_policy::Tenant| other.key != tenant.key && !other.gpus.is_disjoint(&tenant.gpus);
@@ -439,10 +446,20 @@ impl Manager {
         });
         let keys = shared.map(|tenant| &tenant.key).chain(&self.judged);
         let wanted: BTreeSet<ProcKey> = keys.flat_map(|tenant| self.activities.processes_of(tenant)).collect();
-        for process in self.watched.symmetric_difference(&wanted) {
-            self.ground.watch_drains(*process, wanted.contains(process));
+        for (process, _) in self.watched.extract_if(.., |process, _| !wanted.contains(process)) {
+            self.ground.watch_drains(process, false);
         }
-        self.watched = wanted;
+        for process in wanted {
+            self.watched.entry(process).or_insert_with(|| {
+                self.ground.watch_drains(process, true);
+                now
+            });
+        }
+    }
+
+    /// Every process of it that uses a GPU is.
+    fn is_watched(&self, tenant: &TenantKey) -> bool {
+        self.activities.processes_of(tenant).iter().all(|process| self.watched.contains_key(process))
     }
 
     /// What everybody in a task does from now on.
@@ -462,7 +479,7 @@ impl Manager {
         if self.keeper.view(&row.tenant, now).is_some_and(|view| view.held_since.is_some()) {
             return Doing::Held;
         }
-        let is_watched = self.activities.processes_of(&row.tenant).is_subset(&self.watched);
+        let is_watched = self.is_watched(&row.tenant);
         match self.activities.activity_of(&row.tenant) {
             Some(Activity::Opening { .. } | Activity::AtContext { .. } | Activity::AtAllocation { .. }) => {
                 Doing::Nothing
@@ -473,6 +490,13 @@ impl Manager {
             Some(Activity::Quiet { .. } | Activity::AtLaunch { .. }) if is_watched => Doing::Nothing,
             _ => row.gpu_core_pct.map_or(Doing::Unknown, Doing::Share),
         }
+    }
+
+    /// What can and may be done to a container, as far as that does not depend on which.
+    fn offered_to_containers(&self) -> Vec<Means> {
+        let place = Place { cgroup: Some(self.rules.hold.cgroup_root.clone()), shows_stops: false };
+        let offered = self.ground.offered(&place);
+        offered.intersection(&self.rules.hold.means).copied().collect()
     }
 
     /// What can and may be done to a tenant.

@@ -9,28 +9,40 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_model::hold::{Check, Checks};
-use berth_model::{ContainerId, Event, Mono, Stop, TenantKey};
+use berth_model::{ContainerId, Endurance, Event, Mono, Stop, TenantKey};
+
+/// Of a pod's container that nobody has described yet, as while the API server is away: that it is probed as a node does where it is not
+/// told otherwise, and killed at the first answer it owes.
+const UNTOLD: Endurance = Endurance { still: Duration::from_millis(500), breath: Duration::from_secs(11) };
 
 /// Containers the engine has described.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pausing {
     described: BTreeMap<ContainerId, Described>,
+    /// The engine is one that can pause: what a Kubernetes describes is frozen by its cgroup alone.
+    can_pause: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Described {
     checks: Option<Checks>,
+    endurance: Option<Endurance>,
     stop: Stop,
 }
 
 impl Pausing {
+    pub fn new(can_pause: bool) -> Self {
+        Self { described: BTreeMap::new(), can_pause }
+    }
+
     pub fn note(&mut self, event: &Event) {
         match event {
             Event::Container(facts) => {
                 let known = self.described.get(&facts.id).and_then(|described| described.checks);
                 let check = known.map_or(Check::Unknown, |checks| checks.check);
                 let checks = facts.health.map(|of| Checks { of, check });
-                self.described.insert(facts.id.clone(), Described { checks, stop: facts.stop });
+                let described = Described { checks, endurance: facts.endurance, stop: facts.stop };
+                self.described.insert(facts.id.clone(), described);
             }
             Event::ContainerGone { id } => {
                 self.described.remove(id);
@@ -54,13 +66,27 @@ impl Pausing {
 
     /// `None` for those that no engine here can pause. `usual` for the others, but for checks of their health.
     pub fn after(&self, tenant: &TenantKey, usual: Duration) -> (Option<Duration>, Option<Checks>) {
-        let described = tenant.docker_id().and_then(|id| self.described.get(id));
+        let described = tenant.docker_id().filter(|_| self.can_pause).and_then(|id| self.described.get(id));
         (described.map(|_| usual), described.and_then(|described| described.checks))
+    }
+
+    /// Its engine has described it, and can pause it.
+    pub fn can_pause(&self, tenant: &TenantKey) -> bool {
+        self.can_pause && tenant.docker_id().is_some_and(|id| self.described.contains_key(id))
     }
 
     /// How its engine stops it; `None` for those that no engine here has described.
     pub fn stop_of(&self, tenant: &TenantKey) -> Option<Stop> {
-        self.described.get(tenant.docker_id()?).map(|described| described.stop)
+        self.described.get(tenant.container_id()?).map(|described| described.stop)
+    }
+
+    /// How long it can stand still; `None` for as long as one likes.
+    pub fn endurance_of(&self, tenant: &TenantKey) -> Option<Endurance> {
+        match self.described.get(tenant.container_id()?) {
+            Some(described) => described.endurance,
+            None if self.can_pause => None,
+            None => Some(UNTOLD),
+        }
     }
 }
 
@@ -84,13 +110,14 @@ mod tests {
             owner: None,
             started_at: None,
             health: every.map(|every| HealthChecks { every, within: EVERY }),
+            endurance: None,
             stop: Stop::default(),
         })));
     }
 
     #[test]
     fn only_what_the_engine_has_described_is_paused() {
-        let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
+        let (mut pausing, id) = (Pausing::new(true), ContainerId("1".into()));
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
         assert_eq!(pausing.after(&tenant, USUAL), (None, None));
         described(&mut pausing, &id, None);
@@ -101,8 +128,29 @@ mod tests {
     }
 
     #[test]
+    fn what_kubernetes_describes_is_paused_by_nobody() {
+        let (mut pausing, id) = (Pausing::new(false), ContainerId("1".into()));
+        let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
+        described(&mut pausing, &id, None);
+        assert_eq!(pausing.after(&tenant, USUAL), (None, None));
+        assert!(!pausing.can_pause(&tenant));
+        assert_eq!(pausing.stop_of(&tenant), Some(Stop::default()), "what is said of its end counts");
+    }
+
+    #[test]
+    fn a_pod_that_nobody_has_described_yet_is_taken_to_be_probed() {
+        let (mut pausing, id) = (Pausing::new(false), ContainerId("1".into()));
+        let tenant = TenantKey::Container { runtime: Runtime::Containerd, id: id.clone() };
+        assert_eq!(pausing.endurance_of(&tenant), Some(UNTOLD));
+        described(&mut pausing, &id, None);
+        assert_eq!(pausing.endurance_of(&tenant), None, "it has no probes");
+        assert_eq!(pausing.endurance_of(&TenantKey::User { uid: 1 }), None, "no node probes it");
+        assert_eq!(Pausing::new(true).endurance_of(&tenant), None, "no node is there to probe it");
+    }
+
+    #[test]
     fn the_next_check_is_due_after_the_last_and_after_a_pause() {
-        let (mut pausing, id) = (Pausing::default(), ContainerId("1".into()));
+        let (mut pausing, id) = (Pausing::new(true), ContainerId("1".into()));
         let tenant = TenantKey::Container { runtime: Runtime::Docker, id: id.clone() };
         let check = |pausing: &Pausing| pausing.after(&tenant, USUAL).1.unwrap().check;
         described(&mut pausing, &id, Some(EVERY));

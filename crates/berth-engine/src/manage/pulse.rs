@@ -14,6 +14,7 @@ use crate::deadlines::by_looks;
 /// What the processes of a tenant do, taken together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Together {
+    /// Since then it has wanted to compute: what was launched before may run on.
     AtLaunch {
         since: Mono,
     },
@@ -33,7 +34,8 @@ impl Manager {
     /// By its calls where they are watched, else by looks.
     pub fn pulse(&self, row: &TaskRow, now: Mono) -> Pulse {
         let tenant = &row.tenant;
-        let together = together(self.activities.seen_of(tenant));
+        let each = self.activities.seen_of(tenant).map(|seen| alone(seen, self.watched.get(&seen.process).copied()));
+        let together = together(each);
         let at_launch = match together {
             Together::AtLaunch { since } => Some(since),
             _ => None,
@@ -42,13 +44,12 @@ impl Manager {
         if held_since.is_some() || at_launch.is_some() {
             return Pulse::Waits { since: at_launch, behind: self.behind(tenant) };
         }
-        let is_watched = self.activities.processes_of(tenant).is_subset(&self.watched);
         match together {
             Together::Standing => Pulse::Waits { since: None, behind: self.behind(tenant) },
             Together::Loading => Pulse::Loads,
-            Together::Computing { since } if is_watched => Pulse::Computes { since, crowd: self.crowd(row) },
-            Together::Quiet { since } if is_watched => Pulse::Quiet { since },
-            _ => by_looks(row, self.rules.monitor.idle_after.get(), now),
+            Together::Computing { since } => Pulse::Computes { since, crowd: self.crowd(row) },
+            Together::Quiet { since } => Pulse::Quiet { since },
+            Together::AtLaunch { .. } | Together::Unseen => by_looks(row, self.rules.monitor.idle_after.get(), now),
         }
     }
 
@@ -71,18 +72,24 @@ impl Manager {
     }
 }
 
-fn together(each: impl Iterator<Item = Seen>) -> Together {
-    each.map(alone).reduce(both).unwrap_or(Together::Unseen)
+fn together(each: impl Iterator<Item = Together>) -> Together {
+    each.reduce(both).unwrap_or(Together::Unseen)
 }
 
-fn alone(Seen { activity, has_launched }: Seen) -> Together {
+/// `watched`: since when it is. What it did before may have ended, or begun again, unseen.
+fn alone(Seen { activity, has_launched, .. }: Seen, watched: Option<Mono>) -> Together {
+    let is_still_so = |since: Mono| watched.is_some_and(|watched| since >= watched);
     match activity {
-        Activity::AtLaunch { since, .. } => Together::AtLaunch { since },
-        Activity::Computing { since } => Together::Computing { since },
+        Activity::AtLaunch { since, computing_since } => {
+            let before = computing_since.filter(|since| is_still_so(*since));
+            Together::AtLaunch { since: before.map_or(since, |before| before.min(since)) }
+        }
         Activity::AtContext { .. } | Activity::AtAllocation { .. } => Together::Standing,
-        Activity::Quiet { since } if has_launched => Together::Quiet { since },
-        Activity::Opening { .. } | Activity::Loading | Activity::Quiet { .. } => Together::Loading,
-        Activity::Unseen => Together::Unseen,
+        Activity::Opening { .. } | Activity::Loading => Together::Loading,
+        Activity::Quiet { .. } if !has_launched => Together::Loading,
+        Activity::Computing { since } if is_still_so(since) => Together::Computing { since },
+        Activity::Quiet { since } if is_still_so(since) => Together::Quiet { since },
+        Activity::Computing { .. } | Activity::Quiet { .. } | Activity::Unseen => Together::Unseen,
     }
 }
 
@@ -90,7 +97,8 @@ fn alone(Seen { activity, has_launched }: Seen) -> Together {
 fn both(one: Together, other: Together) -> Together {
     use Together::{AtLaunch, Computing, Loading, Quiet, Standing, Unseen};
     match (one, other) {
-        (AtLaunch { since: a }, AtLaunch { since: b }) => AtLaunch { since: a.min(b) },
+        (AtLaunch { since: a }, AtLaunch { since: b } | Computing { since: b })
+        | (Computing { since: a }, AtLaunch { since: b }) => AtLaunch { since: a.min(b) },
         (AtLaunch { since }, _) | (_, AtLaunch { since }) => AtLaunch { since },
         (Computing { since: a }, Computing { since: b }) => Computing { since: a.min(b) },
         (Computing { since }, _) | (_, Computing { since }) => Computing { since },
@@ -107,8 +115,15 @@ fn both(one: Together, other: Together) -> Together {
 mod tests {
     use super::*;
 
+    /// Processes that are watched since then, together.
+    fn watched(since: u64, each: &[(Activity, bool)]) -> Together {
+        let process = berth_model::ProcKey { pid: 1, start_ticks: 1 };
+        let seen = each.iter().map(|&(activity, has_launched)| Seen { process, activity, has_launched });
+        together(seen.map(|seen| alone(seen, Some(Mono(since)))))
+    }
+
     fn of(each: &[(Activity, bool)]) -> Together {
-        together(each.iter().map(|(activity, has_launched)| Seen { activity: *activity, has_launched: *has_launched }))
+        watched(0, each)
     }
 
     fn quiet(since: u64) -> (Activity, bool) {
@@ -131,8 +146,32 @@ mod tests {
     #[test]
     fn a_tenant_computes_since_the_first_of_its_processes_does() {
         assert_eq!(of(&[computing(50), quiet(60), computing(20)]), Together::Computing { since: Mono(20) });
-        let at_launch = (Activity::AtLaunch { since: Mono(70), computing_since: None }, false);
-        assert_eq!(of(&[computing(50), at_launch]), Together::AtLaunch { since: Mono(70) });
+    }
+
+    #[test]
+    fn who_stands_at_a_launch_has_wanted_to_compute_since_the_first_of_its_launches_that_is_not_done() {
+        let at_launch = |computing_since: Option<u64>| {
+            (Activity::AtLaunch { since: Mono(70), computing_since: computing_since.map(Mono) }, true)
+        };
+        for each in
+            [[computing(50), at_launch(None)], [at_launch(None), computing(50)], [quiet(60), at_launch(Some(50))]]
+        {
+            assert_eq!(of(&each), Together::AtLaunch { since: Mono(50) }, "{each:?}");
+            assert_eq!(watched(51, &each), Together::AtLaunch { since: Mono(70) }, "that may be done: {each:?}");
+        }
+        assert_eq!(of(&[at_launch(None), computing(80)]), Together::AtLaunch { since: Mono(70) });
+    }
+
+    #[test]
+    fn what_it_did_before_it_was_watched_says_nothing_of_what_it_does() {
+        for before in [computing(50), quiet(50)] {
+            assert_eq!(watched(51, &[before]), Together::Unseen);
+            assert_ne!(watched(50, &[before]), Together::Unseen);
+            assert_eq!(watched(51, &[before, computing(60)]), Together::Computing { since: Mono(60) });
+            assert_eq!(watched(51, &[before, quiet(60)]), Together::Unseen, "the other may compute");
+        }
+        let loading = (Activity::Quiet { since: Mono(9) }, false);
+        assert_eq!(watched(51, &[loading]), Together::Loading, "its first launch is told of everybody");
     }
 
     #[test]

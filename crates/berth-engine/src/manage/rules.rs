@@ -15,12 +15,14 @@ pub(crate) struct Rules {
     pub edf: EdfSettings,
     pub paper: PaperSettings,
     pub monitor: Monitor,
+    /// Containers are described by Kubernetes, which pauses none.
+    pub describes_pods: bool,
 }
 
 impl Rules {
     pub fn of(settings: &Settings) -> Self {
-        let Settings { hold, fifo, edf, paper, monitor, .. } = settings.clone();
-        Self { hold, fifo, edf, paper, monitor }
+        let Settings { hold, fifo, edf, paper, monitor, kubernetes, .. } = settings.clone();
+        Self { hold, fifo, edf, paper, monitor, describes_pods: kubernetes.enabled }
     }
 
     /// For how long tenants are left alone that somebody wants to run.

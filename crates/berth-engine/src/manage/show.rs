@@ -71,7 +71,7 @@ impl Manager {
     /// Nothing holds it, and it is known when it stops computing and begins again.
     fn runs_watched(&self, tenant: &TenantKey, now: Mono) -> bool {
         let is_held = self.keeper.view(tenant, now).is_some_and(|view| view.held_since.is_some());
-        !is_held && self.activities.processes_of(tenant).is_subset(&self.watched)
+        !is_held && self.is_watched(tenant)
     }
 
     fn management(&self, now: &Anchor) -> Management {
@@ -86,6 +86,7 @@ impl Manager {
         Management {
             policy: self.policy_name,
             dry_run: self.rehearsal.is_some(),
+            means: self.offered_to_containers(),
             queue: queue.collect(),
             holds: self.annals.counters(),
             would_be_holds: self.rehearsal.as_ref().map(Rehearsal::counters).unwrap_or_default(),

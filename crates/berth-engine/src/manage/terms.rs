@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::docker::OWNER_LABEL;
-use berth_model::hold::Means;
+use berth_model::hold::{MEMORY_LABEL, Means};
 use berth_model::settings::{Hold, Pattern};
 use berth_model::{Bytes, Snapshot, TaskRow, TenantKey};
 use berth_policy::Tenant;
@@ -36,8 +36,6 @@ pub(super) struct Named<'a> {
 
 /// Never hold this container: `berth.hold=never`.
 const HOLD: &str = "berth.hold";
-/// GPU memory it will need in all: `berth.memory=20GiB`.
-const MEMORY: &str = "berth.memory";
 /// Containers that are held and released together: `berth.gang=job-7`.
 const GANG: &str = "berth.gang";
 /// The project a container was made for by Compose.
@@ -84,15 +82,15 @@ pub(super) fn terms(who: Named<'_>, offered: BTreeSet<Means>, settings: &Hold) -
         exempt,
         project: label(PROJECT).filter(|_| settings.compose_gangs && gang.is_none()).cloned(),
         gang,
-        needs: label(MEMORY).and_then(|text| text.parse().ok()),
-        unread: unread(label(HOLD), label(MEMORY)),
+        needs: label(MEMORY_LABEL).and_then(|text| text.parse().ok()),
+        unread: unread(label(HOLD), label(MEMORY_LABEL)),
     }
 }
 
 fn unread(hold: Option<&String>, memory: Option<&String>) -> Vec<String> {
     let hold = hold.filter(|text| *text != "never").map(|text| format!("`{HOLD}={text}`: only `never` is known"));
     let is_unread = |text: &&String| text.parse::<Bytes>().is_err();
-    let memory = memory.filter(is_unread).map(|text| format!("`{MEMORY}={text}`: no amount such as `20GiB`"));
+    let memory = memory.filter(is_unread).map(|text| format!("`{MEMORY_LABEL}={text}`: no amount such as `20GiB`"));
     hold.into_iter().chain(memory).collect()
 }
 

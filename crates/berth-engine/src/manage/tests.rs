@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_host::hands::{Hands, Subject};
+use berth_model::deadline::Pulse;
 use berth_model::hold::{Grip, Signal, Step};
 use berth_model::{
     Bytes, Change, GpuIndex, GpuInfo, GpuProcess, GpuReading, GpuSample, GpuUuid, HaltedCall, Moment, Monitor,
@@ -237,6 +238,14 @@ impl Host {
         self.settle();
     }
 
+    /// What a tenant does, for its deadlines.
+    fn pulse(&mut self, pid: u32) -> Pulse {
+        let now = Anchor { mono: Mono(self.now), wall: Timestamp::from_second(1_000).unwrap() };
+        let snapshot = self.monitor.snapshot(&now);
+        let row = snapshot.tasks.iter().find(|row| row.tenant == tenant(pid)).expect("it is here");
+        self.manager.pulse(row, now.mono)
+    }
+
     fn steps(&self) -> Vec<(TenantKey, Step)> {
         std::mem::take(&mut self.hands.steps.lock().unwrap())
     }
@@ -328,4 +337,28 @@ fn a_process_nobody_knows_is_continued() {
     let steps: Vec<Step> = host.steps().into_iter().map(|(_, step)| step).collect();
     assert_eq!(steps, [Step::Continue(key(9))]);
     assert!(!host.manager.holds_any());
+}
+
+#[test]
+fn who_computed_before_it_was_watched_is_judged_by_looks_until_it_launches_again() {
+    let mut host = Host::new();
+    host.arrives(1);
+    host.tell(Event::Moment { process: key(1), moment: Moment::FirstLaunch, at: Mono(host.now) });
+    host.look(&[1]);
+    host.settle();
+    host.now += 60_000 * MS;
+    host.arrives(2);
+    host.look(&[1, 2]);
+    host.settle();
+    let pulse = host.pulse(1);
+    assert!(!matches!(pulse, Pulse::Computes { .. }), "its first launch is long ago: {pulse:?}");
+
+    let again = Mono(host.now + 100 * MS);
+    host.tell(Event::Launched { process: key(1), at: again });
+    for _ in 0..2 {
+        host.now += 200 * MS;
+        host.settle();
+        let pulse = host.pulse(1);
+        assert!(matches!(pulse, Pulse::Computes { since, .. } if since == again), "{pulse:?}");
+    }
 }

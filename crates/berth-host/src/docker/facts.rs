@@ -31,6 +31,7 @@ pub fn from_inspect(inspected: ContainerInspectResponse) -> Option<ContainerFact
         owner: labels.get(OWNER_LABEL).filter(|owner| !owner.is_empty()).cloned(),
         started_at: inspected.state.and_then(|state| started_at(&state.started_at?)),
         health: config.healthcheck.as_ref().and_then(health),
+        endurance: None,
         stop,
         labels,
         id,

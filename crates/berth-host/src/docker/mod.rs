@@ -7,12 +7,14 @@
 //!
 //! It decides nothing about processes: which container a process is in is read from its cgroup.
 
+mod asker;
 mod error;
 mod facts;
 mod health;
 mod pauser;
 mod pauses;
 mod session;
+mod text;
 mod wanted;
 
 #[cfg(test)]
@@ -84,6 +86,16 @@ pub fn available(socket: &Path) -> Result<Engine, DockerError> {
         let docker = session::connect(socket).await?;
         let api = |source| DockerError::Api { path: socket.to_owned(), attempt: "tell its version", source };
         Ok(Engine { version: docker.version().await.map_err(api)?.version })
+    })
+}
+
+/// What the engine's swarm calls this node; `None` if it is in none. Blocks for seconds at most.
+pub fn swarm_node(socket: &Path) -> Result<Option<String>, DockerError> {
+    runtime()?.block_on(async {
+        let docker = session::connect(socket).await?;
+        let api = |source| DockerError::Api { path: socket.to_owned(), attempt: "tell of its swarm", source };
+        let swarm = docker.info().await.map_err(api)?.swarm;
+        Ok(swarm.and_then(|swarm| swarm.node_id).filter(|node| !node.is_empty()))
     })
 }
 

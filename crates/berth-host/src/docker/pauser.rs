@@ -13,8 +13,8 @@ use std::time::Duration;
 use berth_model::ContainerId;
 use bollard::Docker;
 use bollard::errors::Error as ApiError;
-use bollard::query_parameters::InspectContainerOptions;
 
+use super::asker::Asker;
 use super::error::DockerError;
 use super::session;
 
@@ -100,12 +100,12 @@ impl Call {
         }
     }
 
-    async fn make(self, docker: &Docker, id: &ContainerId) -> Result<Option<bool>, ApiError> {
+    async fn make(self, docker: &Docker, asker: &Asker, id: &ContainerId) -> Result<Option<bool>, ApiError> {
         match self {
             Call::Pause => docker.pause_container(&id.0).await.map(|()| None),
             Call::Unpause => docker.unpause_container(&id.0).await.map(|()| None),
             Call::Inspect => {
-                let inspected = docker.inspect_container(&id.0, None::<InspectContainerOptions>).await?;
+                let inspected = asker.inspect(id).await?.said;
                 Ok(inspected.state.and_then(|state| state.paused))
             }
         }
@@ -115,7 +115,7 @@ impl Call {
 fn ask(socket: &Path, id: &ContainerId, call: Call) -> Result<Told, DockerError> {
     super::runtime()?.block_on(async {
         let docker = session::connect(socket).await?.with_timeout(Duration::from_secs(LATE_ANSWER_WITHIN_S));
-        match call.make(&docker, id).await {
+        match call.make(&docker, &Asker::new(socket, &docker), id).await {
             Ok(paused) => Ok((Answer::Done, paused)),
             Err(ApiError::DockerResponseServerError { status_code: 404, .. }) => Ok((Answer::NoSuchContainer, None)),
             Err(ApiError::DockerResponseServerError { status_code: status, message }) => {

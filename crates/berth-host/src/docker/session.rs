@@ -1,30 +1,29 @@
 //! The conversation with the engine: connect, follow its events, describe containers; and again, when it breaks off.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use berth_model::{ContainerId, Event, Mono, Source, SourceStatus};
 use bollard::errors::Error as ApiError;
 use bollard::models::{ContainerInspectResponse, EventMessage};
-use bollard::query_parameters::{EventsOptions, EventsOptionsBuilder, InspectContainerOptions};
 use bollard::{API_DEFAULT_VERSION, Docker};
-use futures_util::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::asker::{Asker, Events, Read};
 use super::error::DockerError;
 use super::facts::from_inspect;
 use super::health::{self, Health, Told};
 use super::pauses::Pauses;
+use super::text::MOST_BYTES;
 use super::wanted::Wanted;
 use crate::clock;
 
 /// For one answer. Engines under load take long, and hang for single containers.
-const ANSWER_WITHIN_S: u64 = 10;
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
@@ -35,7 +34,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// ends a pause. Commands that are run in it are told of for the checks of its health among them.
 const ACTIONS: [&str; 9] = ["start", "rename", "pause", "unpause", "kill", "die", "destroy", "exec_create", "exec_die"];
 
-type Inspected = (ContainerId, Result<ContainerInspectResponse, ApiError>);
+type Inspected = (ContainerId, Result<Read<ContainerInspectResponse>, ApiError>);
 
 /// Everything that outlasts one connection.
 pub struct Connection {
@@ -47,6 +46,8 @@ pub struct Connection {
     health: Health,
     /// The engine failed to describe these, for another reason than that they are gone.
     failed: BTreeSet<ContainerId>,
+    /// The labels of these are not read, and that has been told.
+    too_long: BTreeSet<ContainerId>,
     /// Events before this instant of the engine's clock have been seen, in nanoseconds since 1970.
     seen_until_ns: i128,
     told: Option<SourceStatus>,
@@ -70,6 +71,7 @@ impl Connection {
             pauses: Pauses::default(),
             health: Health::default(),
             failed: BTreeSet::new(),
+            too_long: BTreeSet::new(),
             seen_until_ns,
             told: None,
         }
@@ -101,12 +103,16 @@ impl Connection {
     async fn talk(&mut self, docker: &Docker) -> End {
         self.wanted.start_over();
         self.pauses.start_over();
-        let mut events = pin!(docker.events(Some(self.subscription())));
+        let asker = Asker::new(&self.socket, docker);
+        let mut events = match self.subscribe(&asker).await {
+            Ok(events) => events,
+            Err(source) => return End::Broken(self.refusal("tell its events", source)),
+        };
         let mut requests = JoinSet::<Inspected>::new();
         let mut ask_again_at = Instant::now();
         loop {
             while let Some(id) = self.wanted.next() {
-                requests.spawn(inspect(docker.clone(), id));
+                requests.spawn(inspect(asker.clone(), id));
             }
             tokio::select! {
                 asked = self.ask_rx.recv() => match asked {
@@ -143,23 +149,25 @@ impl Connection {
         }
     }
 
-    fn subscription(&self) -> EventsOptions {
-        let since = self.seen_until_ns;
-        let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let filters = HashMap::from([("type", strings(&["container"])), ("event", strings(&ACTIONS))]);
-        EventsOptionsBuilder::new()
-            .since(&format!("{}.{:09}", since / 1_000_000_000, since % 1_000_000_000))
-            .filters(&filters)
-            .build()
+    async fn subscribe(&self, asker: &Asker) -> Result<Events, ApiError> {
+        let (seconds, nanos) = (self.seen_until_ns / 1_000_000_000, self.seen_until_ns % 1_000_000_000);
+        let filters = serde_json::json!({ "type": ["container"], "event": ACTIONS }).to_string();
+        within(asker.events(&format!("{seconds}.{nanos:09}"), &filters)).await
     }
 
-    fn react(&mut self, event: EventMessage) {
+    /// Of an event that is cut, attributes and time are unknown; what cannot even say whom it is about is a long command.
+    fn react(&mut self, Read { said: event, is_cut }: Read<EventMessage>) {
         let at = event.time_nano.map_or_else(clock::now, at_engine_time);
         if let Some(nanos) = event.time_nano {
             self.seen_until_ns = self.seen_until_ns.max(i128::from(nanos) + 1);
         }
-        let Some(actor) = event.actor else { return };
-        let Some(id) = actor.id.map(ContainerId) else { return };
+        let actor = event.actor.unwrap_or_default();
+        let Some(id) = actor.id.map(ContainerId) else {
+            if is_cut {
+                tracing::warn!("passed over an event of the engine that is longer than {MOST_BYTES} bytes");
+            }
+            return;
+        };
         let attributes = actor.attributes.unwrap_or_default();
         let signal = attributes.get("signal").and_then(|signal| signal.parse().ok());
         match event.action.as_deref() {
@@ -187,9 +195,12 @@ impl Connection {
             return;
         }
         match inspected {
-            Ok(inspected) => {
-                let id = self.known_as(id, inspected.id.as_ref());
-                self.described(id, inspected);
+            Ok(Read { said, is_cut }) => {
+                let id = self.known_as(id, said.id.as_ref());
+                if is_cut && self.too_long.insert(id.clone()) {
+                    tracing::warn!(container = %id, "its description is longer than {MOST_BYTES} bytes: its labels are not read");
+                }
+                self.described(id, said);
             }
             Err(ApiError::DockerResponseServerError { status_code: 404, .. }) => self.gone(id),
             Err(error) => {
@@ -235,6 +246,7 @@ impl Connection {
         self.pauses.forget(&id);
         self.health.forget(&id);
         self.failed.remove(&id);
+        self.too_long.remove(&id);
         self.send(Event::ContainerGone { id });
     }
 
@@ -260,12 +272,12 @@ impl Connection {
 pub async fn connect(socket: &Path) -> Result<Docker, DockerError> {
     let path = || socket.to_owned();
     // The client library wraps what the system says beyond recognition, so the first try is made without it.
-    let reached = timeout(Duration::from_secs(ANSWER_WITHIN_S), tokio::net::UnixStream::connect(socket)).await;
+    let reached = timeout(ANSWER_WITHIN, tokio::net::UnixStream::connect(socket)).await;
     let reached = reached.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     reached.map_err(|source| DockerError::connect(socket, source))?;
     let api = |source| DockerError::Api { path: path(), attempt: "agree on a version", source };
-    let docker =
-        Docker::connect_with_unix(&socket.to_string_lossy(), ANSWER_WITHIN_S, API_DEFAULT_VERSION).map_err(api)?;
+    let docker = Docker::connect_with_unix(&socket.to_string_lossy(), ANSWER_WITHIN.as_secs(), API_DEFAULT_VERSION)
+        .map_err(api)?;
     docker.negotiate_version().await.map_err(api)
 }
 
@@ -276,7 +288,11 @@ fn at_engine_time(nanos: i64) -> Mono {
     Mono(now.mono.0.saturating_sub(u64::try_from(ago).unwrap_or(0)))
 }
 
-async fn inspect(docker: Docker, id: ContainerId) -> Inspected {
-    let inspected = docker.inspect_container(&id.0, None::<InspectContainerOptions>).await;
+async fn inspect(asker: Asker, id: ContainerId) -> Inspected {
+    let inspected = within(asker.inspect(&id)).await;
     (id, inspected)
+}
+
+async fn within<T>(answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    timeout(ANSWER_WITHIN, answer).await.unwrap_or(Err(ApiError::RequestTimeoutError))
 }

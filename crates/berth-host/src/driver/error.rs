@@ -70,10 +70,11 @@ impl DriverError {
         }
     }
 
-    /// Trying again later may help.
+    /// Trying again later may help, or there will be nobody left to try it on: the end of who is gone is told in a moment.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::NoContext { .. }
+            Self::Gone { .. }
+            | Self::NoContext { .. }
             | Self::StandsStill { .. }
             | Self::TimedOut { .. }
             | Self::Stuck { .. }
@@ -85,7 +86,6 @@ impl DriverError {
             | Self::NotALibrary { .. }
             | Self::TooOld { .. }
             | Self::Init { .. }
-            | Self::Gone { .. }
             | Self::LockedByOthers { .. }
             | Self::WrongState { .. }
             | Self::Broken { .. }

@@ -81,6 +81,12 @@ impl Hierarchies {
         Ok(())
     }
 
+    /// Where a process with this `/proc/PID/cgroup` text is in each of them.
+    pub(super) fn dirs(&self, cgroup_file: &str) -> Vec<PathBuf> {
+        let dir = |place: Place<'_>| Some(self.mount(place.version)?.join(place.path.trim_start_matches('/')));
+        places(cgroup_file).filter_map(dir).collect()
+    }
+
     fn mount(&self, version: Version) -> Option<&Path> {
         match version {
             Version::V1 => self.v1.as_deref(),

@@ -11,6 +11,7 @@ mod locate;
 mod patience;
 mod pending;
 mod shelter;
+mod sight;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,6 +30,7 @@ pub use error::{FreezerError, Refusal};
 pub use locate::Hierarchies;
 use patience::Patience;
 pub use shelter::below as shelter_below;
+pub use sight::{OutOfSight, SightError, see_as_the_host};
 
 use crate::procs::read;
 

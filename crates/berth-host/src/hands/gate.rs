@@ -49,8 +49,22 @@ impl Gate for Probes {
 }
 
 fn failure(error: ProbeError) -> StepFailure {
-    // The driver may yet be loaded, a mapping yet be readable.
-    let is_passing =
-        matches!(error, ProbeError::NoDriver { .. } | ProbeError::Unattached { .. } | ProbeError::Rule { .. });
+    // The driver may yet be loaded, a mapping yet be readable; the end of who is gone is told by another way, in a moment.
+    let is_passing = matches!(
+        error,
+        ProbeError::NoDriver { .. } | ProbeError::Unattached { .. } | ProbeError::Rule { .. } | ProbeError::Gone { .. }
+    );
     StepFailure { message: error.to_string(), is_passing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_has_ended_meanwhile_is_no_failure_to_tell_at_once() {
+        let process = ProcKey { pid: 7, start_ticks: 1 };
+        assert!(failure(ProbeError::Gone { process }).is_passing);
+        assert!(!failure(ProbeError::Stopped).is_passing);
+    }
 }

@@ -13,6 +13,7 @@ use super::sys::Library;
 use super::{CgroupVersion, CudaFacts, Facts, Freezer, NvmlFacts};
 use crate::connector::{self, Filtering};
 use crate::docker;
+use crate::freezer::Hierarchies;
 use crate::nvml::{GpuLook, GpuProbe, NvmlError, NvmlProbe, RawReading};
 use crate::probes;
 use crate::procs::Registry;
@@ -37,6 +38,7 @@ pub fn gather(settings: &Settings) -> Facts {
         uprobes,
         halting,
         freezers: freezers(&fs::read_to_string(settings.processes.proc_root.join("self/mounts")).unwrap_or_default()),
+        out_of_sight: Hierarchies::under(&settings.hold.cgroup_root).out_of_sight(&settings.processes.proc_root),
         cuda: cuda(&settings.probes.libraries, "probes.libraries"),
         driver: cuda(std::slice::from_ref(&settings.hold.driver), "hold.driver"),
         means: settings.hold.means.clone(),

@@ -16,6 +16,7 @@ use berth_model::hold::Means;
 use berth_model::{Settings, Source};
 use serde::Serialize;
 
+use crate::freezer::OutOfSight;
 pub use gather::gather;
 
 /// What can be done with a tenant. Only observing is required.
@@ -44,6 +45,9 @@ pub enum Subject {
     History,
     /// Whether holds are on record, which whoever reads the journal finds out.
     Holds,
+    /// Whether this host can be asked as a node of a cluster, and whether its placer answers; whoever asks them finds out.
+    Node,
+    Placer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,6 +85,8 @@ pub struct Facts {
     /// How processes are halted by them.
     pub halting: &'static str,
     pub freezers: Vec<Freezer>,
+    /// Why tenants' cgroups cannot be found in them, if so.
+    pub out_of_sight: Option<OutOfSight>,
     /// The library that tenants are probed by.
     pub cuda: Result<CudaFacts, String>,
     /// The library that they are locked and parked by.
@@ -136,7 +142,7 @@ pub fn reports(facts: &Facts) -> Vec<LevelReport> {
     let source = |source, status| LevelReport { subject: Subject::Source(source), status };
     vec![
         level(Level::Observe, observe(facts)),
-        level(Level::Freeze, allowed(facts, Means::Freeze, freeze(&facts.freezers))),
+        level(Level::Freeze, allowed(facts, Means::Freeze, freeze(facts))),
         level(Level::Lock, allowed(facts, Means::Lock, lock(&facts.driver))),
         level(Level::Gate, allowed(facts, Means::Gate, gate(facts))),
         level(Level::Park, allowed(facts, Means::Park, park(facts))),
@@ -166,7 +172,8 @@ fn allowed(facts: &Facts, means: Means, status: Status) -> Status {
     if facts.means.contains(&means) { status } else { Status::Off }
 }
 
-fn freeze(freezers: &[Freezer]) -> Status {
+fn freeze(facts: &Facts) -> Status {
+    let freezers = &facts.freezers;
     let name = |freezer: &Freezer| {
         let version = match freezer.version {
             CgroupVersion::V1 => "cgroup v1 freezer",
@@ -182,7 +189,10 @@ fn freeze(freezers: &[Freezer]) -> Status {
         let seen: Vec<String> = freezers.iter().map(name).collect();
         return missing(format!("{} may not be written: run berth as root, on the host", seen.join(" and ")));
     }
-    Status::Available { detail: writable.join(" and ") }
+    match facts.out_of_sight {
+        Some(why) => missing(why.to_string()),
+        None => Status::Available { detail: writable.join(" and ") },
+    }
 }
 
 fn lock(cuda: &Result<CudaFacts, String>) -> Status {

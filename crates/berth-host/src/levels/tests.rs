@@ -12,6 +12,7 @@ fn offered() -> Facts {
         uprobes: Ok("eBPF probes".into()),
         halting: "unseen",
         freezers: vec![freezer(CgroupVersion::V2, "/sys/fs/cgroup", true)],
+        out_of_sight: None,
         cuda: Ok(library.clone()),
         driver: Ok(library),
         means: [Means::Freeze, Means::Lock, Means::Gate, Means::Park].into(),
@@ -98,6 +99,8 @@ fn freezing_takes_a_hierarchy_that_may_be_written() {
     assert!(reason(&none, Subject::Level(Level::Freeze)).contains("mount cgroup2"));
     let read_only = Facts { freezers: vec![freezer(CgroupVersion::V1, "/sys/fs/cgroup/freezer", false)], ..offered() };
     assert!(reason(&read_only, Subject::Level(Level::Freeze)).contains("/sys/fs/cgroup/freezer may not be written"));
+    let inside = Facts { out_of_sight: Some(OutOfSight::Namespace), ..offered() };
+    assert!(reason(&inside, Subject::Level(Level::Freeze)).contains("cgroup namespace of its own"));
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub enum DeadlineAsk {
     Show { tenant: Option<String> },
     /// Whether one more could be met.
     Admit(Candidate),
+    /// What is known of each image, for whoever places containers.
+    Pasts,
 }
 
 /// A tenant and its deadline.

@@ -64,6 +64,9 @@ pub struct Open {
     pub first_busy: Option<Mono>,
     /// Since when it has not computed, if it has before.
     quiet_since: Option<Mono>,
+    /// When it was last seen busy: it did not end before that, whoever of its processes tells.
+    #[serde(default)]
+    last_busy: Mono,
     /// GPU time, as if alone: of *k* that compute each has a *k*-th.
     active: Duration,
     /// Time lost by computing beside others.
@@ -116,6 +119,8 @@ struct Account {
     /// When its task began, or its last unit in it ended: no other begins before.
     last_end: Mono,
     rule: UnitRule,
+    /// No burst of it begins before it has been seen to pause: the start of the one under way is not known.
+    awaits_pause: bool,
     /// Since when it is followed.
     since: Mono,
     /// It has been idle and computed again in this task.
@@ -139,6 +144,7 @@ pub struct Left {
     pub heard: Mono,
     pub deadline: Option<Deadline>,
     /// It is judged by its bursts.
+    #[serde(default)]
     pub serves: bool,
     /// `None` between bursts.
     pub open: Option<Open>,
@@ -177,6 +183,8 @@ impl Judge {
         account.meet(terms, self.settings.serves_after.get(), now);
         if let Some(Left { serves, open, .. }) = resumed {
             account.serves |= serves;
+            // A burst that was under way when nobody looked has no start any more.
+            account.awaits_pause = account.serves;
             account.open = open.or(account.open.take());
         }
         let closed = if account.is_by_burst() {
@@ -247,12 +255,16 @@ impl Judge {
             whose.is(tenant) && left.processes.intersection(processes).next().is_some()
         };
         let at = self.left.iter().position(is_same)?;
-        let (_, mut left) = self.left.swap_remove(at);
+        let (whose, mut left) = self.left.swap_remove(at);
         match &mut left.open {
-            Some(open) if open.unit == Unit::Task => open.unknown += now.since(left.heard),
+            // It may have gone on since then: what was a pause says nothing.
+            Some(open) if open.unit == Unit::Task => {
+                open.unknown += now.since(left.heard);
+                open.quiet_since = None;
+            }
             Some(_) => {
                 let burst = Left { processes: BTreeSet::new(), open: left.open.take(), ..left.clone() };
-                self.left.push((tenant.clone(), burst));
+                self.left.push((whose, burst));
             }
             None => {}
         }
@@ -266,7 +278,19 @@ impl Account {
     fn new(task: TaskId, started: Mono, at: Mono) -> Self {
         let (terms, processes, pulse) = (None, BTreeSet::new(), Pulse::Unknown);
         let (rule, since) = (UnitRule::Task, at);
-        Self { task, terms, processes, pulse, at, last_end: started, rule, since, serves: false, open: None }
+        Self {
+            task,
+            terms,
+            processes,
+            pulse,
+            at,
+            last_end: started,
+            rule,
+            awaits_pause: false,
+            since,
+            serves: false,
+            open: None,
+        }
     }
 
     fn is_by_burst(&self) -> bool {
@@ -283,15 +307,19 @@ impl Account {
         let is_given = self.terms.is_none() && terms.is_some();
         if is_given && self.is_by_burst() && now.since(self.since) >= newcomer_for {
             self.open = None;
+            self.awaits_pause = true;
         }
         self.terms = terms.cloned();
     }
 
     /// What it did since the last turn counts for the unit under way.
     fn charge(&mut self, now: Mono) {
-        let passed = now.since(self.at);
+        let (passed, seen) = (now.since(self.at), self.at);
         self.at = self.at.max(now);
         let Some(open) = &mut self.open else { return };
+        if self.pulse.busy_since().is_some() {
+            open.last_busy = open.last_busy.max(seen);
+        }
         match &self.pulse {
             Pulse::Computes { crowd, .. } => {
                 let own = passed / (*crowd).max(1);
@@ -343,11 +371,13 @@ impl Account {
         let closed = over.and_then(|ended| Some((self.open.take()?, ended)));
         self.last_end = closed.as_ref().map_or(self.last_end, |(_, ended)| *ended);
         match (pulse.busy_since(), &mut self.open) {
+            (Some(_), None) if self.awaits_pause => {}
             (Some(since), None) => self.open = Some(Open::burst(since.max(self.last_end))),
             (Some(since), Some(open)) => open.stir(since),
             (None, Some(open)) => open.rest(pulse),
             (None, None) => {}
         }
+        self.awaits_pause &= pulse.busy_since().is_some();
         closed
     }
 
@@ -367,6 +397,7 @@ impl Open {
             evidence,
             first_busy: None,
             quiet_since: None,
+            last_busy: started,
             active: Duration::ZERO,
             contended: Duration::ZERO,
             held: Duration::ZERO,
@@ -387,9 +418,14 @@ impl Open {
 
     fn rest(&mut self, pulse: &Pulse) {
         // What it did before this unit is not of it: a process that comes back with a new context has been quiet since its last.
-        if let (Pulse::Quiet { since }, Some(first)) = (pulse, self.first_busy) {
-            self.quiet_since.get_or_insert(first.max(*since));
-        }
+        let Some(first) = self.first_busy else { return };
+        let since = match pulse {
+            Pulse::Quiet { since } => *since,
+            // Whoever of it computed has left, and the others never did.
+            Pulse::Loads => self.last_busy,
+            Pulse::Computes { .. } | Pulse::Waits { .. } | Pulse::Unknown => return,
+        };
+        self.quiet_since.get_or_insert(first.max(since).max(self.last_busy));
     }
 
     /// From when it first wanted to compute; `None` if it never did.
@@ -406,6 +442,11 @@ impl Open {
         let float_seconds = float.filter(|float| self.evidence != Evidence::Process || *float >= 0.0);
         let why =
             (Verdict::of(float_seconds) == Verdict::Miss).then(|| self.why(deadline, float_seconds.unwrap_or(0.0)));
+        let active_seconds = ended.and_then(|ended| self.active_seconds(ended));
+        // Turns come a little after what they tell of: no part is said to be more than the whole.
+        let took = ended.map_or(Duration::MAX, |ended| ended.since(self.started));
+        let held = self.held.min(took);
+        let contended = self.contended.as_secs_f64().min((took - held).as_secs_f64() - active_seconds.unwrap_or(0.0));
         Judged {
             tenant: tenant.clone(),
             task,
@@ -415,9 +456,9 @@ impl Open {
             due,
             ended,
             float_seconds,
-            active_seconds: ended.and_then(|ended| self.active_seconds(ended)),
-            held_seconds: self.held.as_secs_f64(),
-            contended_seconds: self.contended.as_secs_f64(),
+            active_seconds,
+            held_seconds: held.as_secs_f64(),
+            contended_seconds: contended,
             why: why.flatten(),
         }
     }

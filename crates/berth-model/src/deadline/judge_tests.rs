@@ -299,6 +299,43 @@ fn one_that_serves_still_does_with_the_next_daemon() {
 }
 
 #[test]
+fn a_pause_in_which_the_daemon_was_killed_does_not_make_a_server_of_a_task() {
+    let mut before = Bench::new(UnitRule::Auto, "9s");
+    before.sit(1_000, computes(1_000)).sit(2_000, quiet(2_000));
+    let after = next_daemon(left(&before.judge, 2_001), 1);
+    assert_eq!((after.unit(&TENANT), after.work(&TENANT).map(|work| work.started)), (Some(Unit::Task), Some(at(0))));
+}
+
+#[test]
+fn of_a_burst_under_way_when_a_deadline_is_set_nothing_is_said_and_the_next_is_judged() {
+    let mut bench = Bench::new(UnitRule::Burst, "2s");
+    let terms = bench.terms.take();
+    bench.sit(0, Pulse::Loads).sit(10_000, computes(10_000));
+    bench.terms = terms;
+    bench
+        .sit(19_000, computes(19_000))
+        .sit(20_000, computes(19_000))
+        .sit(21_000, quiet(21_000))
+        .sit(22_000, quiet(21_000));
+    assert!(bench.judged.is_empty());
+    bench.sit(30_000, computes(30_000)).sit(31_000, quiet(31_000)).sit(32_000, quiet(31_000));
+    assert_eq!(bench.told(), [(Unit::Burst, 30_000, 31_000, 1.0)]);
+}
+
+#[test]
+fn a_burst_ends_no_sooner_than_it_was_last_seen_to_go_on_though_who_computed_has_left() {
+    for others in [quiet(100), Pulse::Loads] {
+        let mut bench = Bench::new(UnitRule::Burst, "2s");
+        bench
+            .sit(5_000, computes(5_000))
+            .sit(8_000, computes(5_000))
+            .sit(8_100, others.clone())
+            .sit(9_000, others.clone());
+        assert_eq!(bench.told(), [(Unit::Burst, 5_000, 8_000, -1.0)], "{others:?}");
+    }
+}
+
+#[test]
 fn a_unit_nobody_comes_back_for_has_no_verdict() {
     let mut before = Bench::new(UnitRule::Task, "9s");
     before.sit(1_000, computes(1_000));

@@ -24,10 +24,15 @@ pub use terms::{Asked, Given, Origin, Read, Terms, Who, terms, unit_rule};
 pub const LABEL: &str = "berth.deadline";
 /// The container label that says what a deadline is for: `task` or `burst`.
 pub const UNIT_LABEL: &str = "berth.unit";
+/// How long a unit takes alone on a GPU, for as long as no unit like it has been seen.
+pub const TAKES_LABEL: &str = "berth.takes";
 /// A year. Longer is a slip of the pen, not a deadline.
 pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// How long a unit of work may take: more than nothing, at most [`LONGEST`].
+/// What can be written of a deadline. Less no GPU can do anything in.
+pub const SHORTEST: Duration = Duration::from_micros(1);
+
+/// How long a unit of work may take: at least [`SHORTEST`], at most [`LONGEST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Deadline(Duration);
@@ -38,6 +43,8 @@ pub enum InvalidDeadline {
     NotADuration { text: String },
     #[error("a deadline of `{text}` cannot be met: it must be more than 0")]
     NotPositive { text: String },
+    #[error("a deadline of `{text}` is too short: it must be at least {}", Span(SHORTEST))]
+    TooShort { text: String },
     #[error("a deadline of `{text}` is too long: it must be at most {}", Span(LONGEST))]
     TooLong { text: String },
 }
@@ -110,7 +117,7 @@ pub enum Risk {
 impl Deadline {
     /// `None` outside of what a deadline may be.
     pub fn new(duration: Duration) -> Option<Self> {
-        (!duration.is_zero() && duration <= LONGEST).then_some(Self(duration))
+        (SHORTEST..=LONGEST).contains(&duration).then_some(Self(duration))
     }
 
     pub fn get(self) -> Duration {
@@ -134,6 +141,7 @@ impl FromStr for Deadline {
         match duration(text) {
             None => Err(InvalidDeadline::NotADuration { text: given() }),
             Some(duration) if duration.is_zero() => Err(InvalidDeadline::NotPositive { text: given() }),
+            Some(duration) if duration < SHORTEST => Err(InvalidDeadline::TooShort { text: given() }),
             Some(duration) => Self::new(duration).ok_or_else(|| InvalidDeadline::TooLong { text: given() }),
         }
     }
@@ -284,6 +292,10 @@ mod tests {
         for text in ["0", "0.0", "0s", "-1", "-3s", "-0.5"] {
             assert_eq!(told(text), InvalidDeadline::NotPositive { text: text.into() });
         }
+        for text in ["1ns", "999ns", "0.0000009"] {
+            assert_eq!(told(text), InvalidDeadline::TooShort { text: text.into() });
+        }
+        assert_eq!(told("1ns").to_string(), "a deadline of `1ns` is too short: it must be at least 1us");
         for text in ["31536001", "9000h", &"9".repeat(400)] {
             assert_eq!(told(text), InvalidDeadline::TooLong { text: text.into() });
         }
@@ -312,9 +324,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_a_deadline_outside_its_bounds(text in "[-0-9.smhe ]{0,24}") {
+        fn no_text_makes_a_deadline_outside_its_bounds(text in "[-0-9.nusmhe ]{0,24}") {
             if let Ok(deadline) = text.parse::<Deadline>() {
-                prop_assert!(deadline.get() > Duration::ZERO && deadline.get() <= LONGEST);
+                prop_assert!(deadline.get() >= SHORTEST && deadline.get() <= LONGEST);
             }
         }
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::bound::{Bound, Whose, within};
-use super::{Deadline, LABEL, UNIT_LABEL, UnitRule};
+use super::{Deadline, LABEL, TAKES_LABEL, UNIT_LABEL, UnitRule};
 use crate::settings::Deadlines;
 
 /// Characters of a label that are shown.
@@ -69,6 +69,8 @@ pub struct Who<'a> {
 pub struct Read {
     /// `None`: it has none.
     pub terms: Option<Terms>,
+    /// How long a unit is said to take ([`TAKES_LABEL`]).
+    pub takes: Option<Deadline>,
     /// Labels that say nothing berth understands, and what would be right.
     pub unread: Vec<String>,
 }
@@ -87,7 +89,8 @@ pub fn terms(who: Who<'_>, settings: &Deadlines) -> Read {
         let asked = by.map(|bound| Asked { deadline: asked, bound: bound.clone() });
         Terms { deadline, origin, asked, unit }
     });
-    Read { terms, unread }
+    let takes = takes(who, &mut unread);
+    Read { terms, takes, unread }
 }
 
 /// What a tenant's units are, whether or not it has a deadline.
@@ -105,6 +108,15 @@ fn unit(who: Who<'_>, settings: &Deadlines, unread: &mut Vec<String>) -> UnitRul
             settings.unit
         }
     }
+}
+
+fn takes(who: Who<'_>, unread: &mut Vec<String>) -> Option<Deadline> {
+    let text = label(who, TAKES_LABEL)?;
+    let takes = text.parse().ok();
+    if takes.is_none() {
+        unread.push(format!("`{TAKES_LABEL}={}`: no duration such as `9s`", short(text)));
+    }
+    takes
 }
 
 fn labelled(who: Who<'_>, settings: &Deadlines, unread: &mut Vec<String>) -> Option<(Deadline, Origin)> {
@@ -184,6 +196,14 @@ mod tests {
         assert_eq!(found(&[("9", ""), ("berth.deadline", "2m")]), Some(("2m".into(), Origin::Label)));
         assert_eq!(found(&[("9", "x")]), None, "a label of its own");
         assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn how_long_a_unit_is_said_to_take_is_read_or_told_to_be_wrong() {
+        let takes = |text| read(&[("berth.takes", text)], None, &Deadlines::default());
+        assert_eq!(takes("1500ms").takes.map(|takes| takes.to_string()).as_deref(), Some("1500ms"));
+        let wrong = takes("long");
+        assert_eq!((wrong.takes, wrong.unread.concat()), (None, "`berth.takes=long`: no duration such as `9s`".into()));
     }
 
     #[test]

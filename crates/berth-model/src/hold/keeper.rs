@@ -299,6 +299,14 @@ impl Keeper {
         }
     }
 
+    /// Its engine would take it for dead if it stood still for longer: it is let go for `breath`, whoever holds it.
+    pub fn breathe(&mut self, tenant: &TenantKey, breath: Duration, at: Mono) {
+        let held = self.tenants.get_mut(tenant).filter(|holding| holding.leave_until().is_none_or(|until| until <= at));
+        if let Some(holding) = held {
+            holding.let_go(0, "its engine checks that it is alive".to_owned(), Lasting::Until(at + breath), at);
+        }
+    }
+
     fn let_go(&mut self, tenant: &TenantKey, word: Word, uid: u32, reason: String, at: Mono) {
         let Some(holding) = self.tenants.get_mut(tenant) else { return };
         let until = holding.leave_until();

@@ -30,6 +30,9 @@ pub use keeper::{By, HoldChange, HoldView, Keeper, Note, Order, Patience, Refuse
 pub use leave::{Leaves, Sent};
 pub use signal::{NoSignal, Signal};
 
+/// The container label that says how much GPU memory it will need in all: `berth.memory=20GiB`.
+pub const MEMORY_LABEL: &str = "berth.memory";
+
 /// How a tenant is kept off the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

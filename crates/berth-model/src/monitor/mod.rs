@@ -169,6 +169,9 @@ impl Monitor {
                 Vec::new()
             }
             Event::Source { source, status } => self.source(source, status),
+            Event::Kernels { tenant, news, at } => {
+                vec![Change::KernelLevel { name: self.name_of(&tenant), tenant, news, at }]
+            }
         }
     }
 
@@ -182,10 +185,15 @@ impl Monitor {
         }
     }
 
-    /// Containers Docker may know, whose names are to be asked for; each is told once, and again when the engine comes back or
-    /// the question was taken back.
+    /// Containers the engine here may know, whose names are to be asked for; each is told once, and again when the engine comes back
+    /// or the question was taken back.
     pub fn take_questions(&mut self) -> Vec<ContainerId> {
-        let ids: BTreeSet<_> = self.stays.values().filter_map(|stay| stay.facts.tenant.docker_id()).cloned().collect();
+        let tenants = self.stays.values().map(|stay| &stay.facts.tenant);
+        // A pod's containers are of whichever runtime its node has.
+        let ids: BTreeSet<_> = match self.sources.get(&Source::Kubernetes) {
+            None | Some(SourceStatus::Off) => tenants.filter_map(TenantKey::docker_id).cloned().collect(),
+            Some(_) => tenants.filter_map(TenantKey::container_id).cloned().collect(),
+        };
         self.containers.retain(|id, _| ids.contains(id));
         let new: Vec<_> = ids.into_iter().filter(|id| !self.containers.contains_key(id)).collect();
         self.containers.extend(new.iter().map(|id| (id.clone(), Naming::Asked)));
@@ -369,7 +377,7 @@ impl Monitor {
     }
 
     fn source(&mut self, source: Source, status: SourceStatus) -> Vec<Change> {
-        if source == Source::Docker && status == SourceStatus::Up {
+        if matches!(source, Source::Docker | Source::Kubernetes) && status == SourceStatus::Up {
             self.containers.retain(|_, naming| matches!(naming, Naming::Known(_)));
         }
         let before = self.sources.insert(source, status.clone());

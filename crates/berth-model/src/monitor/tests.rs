@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::Monitor;
+use crate::cluster::PlacementId;
 use crate::event::{
     Change, ContainerFacts, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, Moment, ProcessFacts,
     ProcessKind, Sample, Source, SourceStatus,
@@ -536,6 +537,7 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
         owner: Some("grace".into()),
         started_at: None,
         health: None,
+        endurance: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
@@ -544,6 +546,48 @@ fn names_are_asked_once_and_again_when_the_engine_comes_back() {
     host.apply(Event::ContainerGone { id });
     assert_eq!(host.snapshot(120).tasks[0].container_name, "trainer", "named until its processes are gone");
     assert_eq!(host.monitor.take_questions(), []);
+}
+
+#[test]
+fn labels_say_what_a_container_needs_and_by_what_it_was_placed() {
+    let told = |memory: &str, placement: &str| {
+        let mut host = Host::new();
+        host.process(process(7), &container('a'));
+        host.look(100, &[(process(7), 0, 500)]);
+        let labels = [("berth.memory", memory), ("berth.placement", placement)];
+        let facts = ContainerFacts {
+            id: ContainerId("a".repeat(64)),
+            name: "trainer".into(),
+            image: "torch".into(),
+            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            owner: None,
+            started_at: None,
+            health: None,
+            endurance: None,
+            stop: crate::event::Stop::default(),
+        };
+        host.apply(Event::Container(Box::new(facts)));
+        let row = host.snapshot(110).tasks.swap_remove(0);
+        (row.memory_needed_bytes, row.placement)
+    };
+    assert_eq!(told("20GiB", "000000000000feed"), (Some(Bytes(20 << 30)), Some(PlacementId(0xfeed))));
+    assert_eq!(told("much", "somewhere"), (None, None), "what is no such thing says nothing");
+}
+
+#[test]
+fn kubernetes_is_asked_about_containers_of_any_runtime_and_docker_about_its_own() {
+    let mut host = Host::new();
+    let id = ContainerId("c".repeat(64));
+    host.process(process(7), &TenantKey::Container { runtime: Runtime::Containerd, id: id.clone() });
+    host.look(100, &[(process(7), 0, 500)]);
+    assert_eq!(host.monitor.take_questions(), []);
+    host.apply(Event::Source { source: Source::Kubernetes, status: SourceStatus::Up });
+    assert_eq!(host.monitor.take_questions(), std::slice::from_ref(&id));
+    assert_eq!(host.monitor.take_questions(), []);
+    host.apply(Event::Source { source: Source::Kubernetes, status: SourceStatus::Down { reason: "away".into() } });
+    assert_eq!(host.monitor.take_questions(), []);
+    host.apply(Event::Source { source: Source::Kubernetes, status: SourceStatus::Up });
+    assert_eq!(host.monitor.take_questions(), [id], "what it did not answer is asked again");
 }
 
 #[test]
@@ -562,6 +606,7 @@ fn a_question_taken_back_is_asked_again_unless_it_was_answered_meanwhile() {
         owner: None,
         started_at: None,
         health: None,
+        endurance: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts)));
@@ -584,6 +629,7 @@ fn an_answer_that_comes_right_after_the_engine_is_taken_whatever_was_asked_befor
         owner: None,
         started_at: None,
         health: None,
+        endurance: None,
         stop: crate::event::Stop::default(),
     };
     host.apply(Event::Container(Box::new(facts("a", "trainer"))));

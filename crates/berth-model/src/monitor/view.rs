@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::stay::Stay;
 use super::{Gpu, Monitor, Naming};
+use crate::cluster::PLACEMENT_LABEL;
 use crate::event::ContainerFacts;
+use crate::hold::MEMORY_LABEL;
 use crate::id::{GpuIndex, ProcKey, TenantKey};
 use crate::quantity::{Bytes, Percent};
 use crate::snapshot::{DeadlineTotals, GpuView, Snapshot, SourceView, TaskRow, TaskState};
 use crate::time::{Anchor, Mono};
+use crate::watch::WatchTotals;
 
 impl Monitor {
     /// The host at `now`, which is the anchor's own instant. Counts of the probes and holds are others' to add.
@@ -28,6 +31,8 @@ impl Monitor {
             probes: None,
             management: None,
             deadlines: DeadlineTotals::default(),
+            kernels: None,
+            watch: WatchTotals::default(),
         }
     }
 
@@ -130,6 +135,7 @@ impl Monitor {
         let presences = || stays.iter().filter_map(|stay| stay.on_gpus.get(&gpu?));
         let task = self.tasks.get(tenant);
         let container = self.container_of(tenant);
+        let label = |name: &str| container.and_then(|facts| facts.labels.get(name));
         TaskRow {
             tenant: tenant.clone(),
             container_id: tenant.container_id().cloned(),
@@ -155,6 +161,8 @@ impl Monitor {
             hold: None,
             held_seconds: None,
             deadline: None,
+            memory_needed_bytes: label(MEMORY_LABEL).and_then(|text| text.parse().ok()),
+            placement: label(PLACEMENT_LABEL).and_then(|text| text.parse().ok()),
         }
     }
 

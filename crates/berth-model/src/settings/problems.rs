@@ -1,10 +1,17 @@
 //! Settings that are well-formed one by one and wrong together or out of range.
 
-use super::Settings;
+use std::time::Duration;
+
+use super::{EngineName, Settings};
+use crate::cluster::NodeId;
+use crate::cluster::report::HEARTBEAT;
 use crate::time::Span;
 
 /// No loop may be asked to spin faster than this.
 const LEAST_INTERVAL: Span = Span::from_millis(1);
+
+/// Nodes of a Kubernetes tell that they live every [`HEARTBEAT`]; what they write takes seconds to arrive, at worst.
+const LEAST_STALE: Span = Span(Duration::from_secs(HEARTBEAT.as_secs() + 5));
 
 /// What the task table's layout allows.
 pub const MOST_ROWS: u32 = 1 << 16;
@@ -22,10 +29,19 @@ pub enum InvalidSettings {
     Above { key: &'static str, value: String, other: &'static str, limit: String },
     #[error("{key} is `{value}`: write permissions in octal, such as `0660`")]
     NotOctal { key: &'static str, value: String },
+    #[error("{key} is `{value}`: write an address and a port, such as `0.0.0.0:7277`")]
+    NotAnAddress { key: &'static str, value: String },
+    #[error("{key} is `{value}`: a node has 1 to {} letters, digits, `.`, `-` and `_`", NodeId::LONGEST)]
+    NotANode { key: &'static str, value: String },
     #[error("{key} is empty: give {what}")]
     Empty { key: &'static str, what: &'static str },
     #[error("{key} is a path of {bytes} bytes: a Unix socket's may have at most {LONGEST_SOCKET}")]
     LongSocket { key: &'static str, bytes: usize },
+    #[error(
+        "{key} is {value}: must be at least {LEAST_STALE} with engine `kubernetes`, whose nodes report every {} s",
+        HEARTBEAT.as_secs()
+    )]
+    SoonerThanReports { key: &'static str, value: String },
 }
 
 // === impl InvalidSettings ===
@@ -38,14 +54,21 @@ impl InvalidSettings {
             | InvalidSettings::TooLarge { key, .. }
             | InvalidSettings::Above { key, .. }
             | InvalidSettings::NotOctal { key, .. }
+            | InvalidSettings::NotAnAddress { key, .. }
+            | InvalidSettings::NotANode { key, .. }
             | InvalidSettings::Empty { key, .. }
-            | InvalidSettings::LongSocket { key, .. } => key,
+            | InvalidSettings::LongSocket { key, .. }
+            | InvalidSettings::SoonerThanReports { key, .. } => key,
         }
     }
 
     /// The other key it is wrong together with.
     pub fn other(&self) -> Option<&'static str> {
-        if let InvalidSettings::Above { other, .. } = self { Some(other) } else { None }
+        match self {
+            InvalidSettings::Above { other, .. } => Some(other),
+            InvalidSettings::SoonerThanReports { .. } => Some("placer.engine"),
+            _ => None,
+        }
     }
 }
 
@@ -56,12 +79,14 @@ impl Settings {
     pub fn problems(&self) -> Vec<InvalidSettings> {
         let mut problems = self.wrong_intervals();
         problems.extend(self.wrong_holds());
+        problems.extend(self.kernels.problems());
         problems.extend(self.wrong_deadlines());
         problems.extend(self.wrong_rows());
         problems.extend(self.wrong_history());
         if self.api.mode().is_none() {
             problems.push(InvalidSettings::NotOctal { key: "api.socket_mode", value: self.api.socket_mode.clone() });
         }
+        problems.extend(self.wrong_cluster());
         problems.extend(self.wrong_paths());
         problems
     }
@@ -119,8 +144,45 @@ impl Settings {
         (self.history.max_mib == 0).then(|| InvalidSettings::TooSmall { key, value, least: "1".into() })
     }
 
+    fn wrong_cluster(&self) -> Vec<InvalidSettings> {
+        let (cluster, placer) = (&self.cluster, &self.placer);
+        let each = [
+            ("cluster.report_every", cluster.report_every),
+            ("placer.ask_every", placer.ask_every),
+            ("placer.stale_after", placer.stale_after),
+            ("placer.miss_window", placer.miss_window),
+            ("placer.reservation_lasts", placer.reservation_lasts),
+        ];
+        let listens = [
+            ("api.metrics_listen", &self.api.metrics_listen, self.api.metrics_address()),
+            ("cluster.listen", &cluster.listen, cluster.address()),
+            ("placer.listen", &placer.listen, placer.address()),
+        ];
+        let nowhere = listens.into_iter().filter(|(_, text, address)| !text.is_empty() && address.is_none());
+        let nowhere = nowhere.map(|(key, text, _)| InvalidSettings::NotAnAddress { key, value: text.clone() });
+        let nobody = (!cluster.node.is_empty() && cluster.node_id().is_none())
+            .then(|| InvalidSettings::NotANode { key: "cluster.node", value: cluster.node.clone() });
+        let no_port = (placer.node_port == 0).then(|| {
+            let (value, least) = ("0".to_owned(), "1".to_owned());
+            InvalidSettings::TooSmall { key: "placer.node_port", value, least }
+        });
+        // A node that is well and has nothing new to tell must not look like one that is gone.
+        let too_stale = placer.engine == EngineName::Kubernetes && placer.stale_after < LEAST_STALE;
+        let too_stale = too_stale.then(|| {
+            let value = placer.stale_after.to_string();
+            InvalidSettings::SoonerThanReports { key: "placer.stale_after", value }
+        });
+        let wrong = nowhere.chain(nobody).chain(no_port).chain(too_stale);
+        wrong.chain(too_short(&each)).chain(out_of_order(&each[1..3])).collect()
+    }
+
     fn wrong_paths(&self) -> Vec<InvalidSettings> {
-        let sockets = [("docker.socket", &self.docker.socket), ("api.socket", &self.api.socket)];
+        let sockets = [
+            ("docker.socket", &self.docker.socket),
+            ("api.socket", &self.api.socket),
+            ("placer.socket", &self.placer.socket),
+            ("placer.engine_socket", &self.placer.engine_socket),
+        ];
         let others = [
             ("nvml.library", &self.nvml.library),
             ("processes.proc_root", &self.processes.proc_root),
@@ -129,6 +191,10 @@ impl Settings {
             ("hold.driver", &self.hold.driver),
             ("table.path", &self.table.path),
             ("history.dir", &self.history.dir),
+            ("cluster.key_file", &self.cluster.key_file),
+            ("placer.key_file", &self.placer.key_file),
+            ("placer.tls_certificate", &self.placer.tls_certificate),
+            ("placer.tls_key", &self.placer.tls_key),
         ];
         let empty = others.into_iter().chain(sockets).filter(|(_, path)| path.as_os_str().is_empty());
         let long = sockets.into_iter().filter_map(|(key, path)| {
@@ -207,6 +273,40 @@ mod tests {
                 "paper.turn is 700s: must not be above paper.longest_wait (10m)",
             ]
         );
+    }
+
+    #[test]
+    fn a_cluster_nobody_could_be_part_of_is_told() {
+        let mut settings = Settings::default();
+        settings.cluster.listen = "7277".into();
+        settings.cluster.node = "a node".into();
+        settings.placer.node_port = 0;
+        settings.placer.ask_every = Span::from_millis(9_000);
+        settings.placer.listen = "localhost:1".into();
+        settings.placer.key_file = PathBuf::new();
+        let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "cluster.listen is `7277`: write an address and a port, such as `0.0.0.0:7277`",
+                "placer.listen is `localhost:1`: write an address and a port, such as `0.0.0.0:7277`",
+                "cluster.node is `a node`: a node has 1 to 253 letters, digits, `.`, `-` and `_`",
+                "placer.node_port is 0: must be at least 1",
+                "placer.ask_every is 9s: must not be above placer.stale_after (5s)",
+                "placer.key_file is empty: give a path",
+            ]
+        );
+        settings = Settings::default();
+        settings.placer.engine = EngineName::Kubernetes;
+        let told: Vec<_> = settings.problems().iter().map(ToString::to_string).collect();
+        let why = "must be at least 15s with engine `kubernetes`, whose nodes report every 10 s";
+        assert_eq!(told, [format!("placer.stale_after is 5s: {why}")]);
+        settings.placer.stale_after = Span::from_millis(15_000);
+        assert_eq!(settings.problems(), []);
+        settings.cluster.listen = "[::1]:7277".into();
+        settings.api.metrics_listen = "0.0.0.0:7279".into();
+        settings.cluster.node = "24ifsmvkjbyhk9xkblj1w4s2u".into();
+        assert_eq!(settings.problems(), []);
     }
 
     #[test]

@@ -37,6 +37,20 @@ pub(super) struct Stream<'a> {
     pub further: Option<(f64, f64, f64)>,
 }
 
+/// The outcome from an instant on, where sums tell it: something has no end; or there is time for everything, even if all that is to be done
+/// once was due by then and what comes again was due as soon as it can be.
+pub(super) fn at_a_glance<'a>(streams: impl Iterator<Item = Stream<'a>>, share: f64, from: f64) -> Option<Outcome> {
+    let sums = |(once, rate), stream: Stream<'_>| {
+        let first = stream.first.map_or(0.0, |(_, left)| left);
+        (once + first, rate + stream.rate())
+    };
+    let (once, rate) = streams.fold((0.0, 0.0), sums);
+    if !(rate + once).is_finite() {
+        return Some(Outcome::LateAt(f64::INFINITY));
+    }
+    (rate < share - TOLERANCE && once <= (share - rate) * from).then_some(Outcome::InTime)
+}
+
 // === impl Demand ===
 
 impl Demand<'_> {
@@ -50,17 +64,34 @@ impl Demand<'_> {
         self.streams.iter().map(Stream::rate).sum()
     }
 
+    /// What is due where somebody is late, and how much time there is for it; where it only gets worse, what a second brings.
+    pub fn late(&self, at: f64) -> (f64, f64) {
+        let (at, due) = if at.is_finite() { (at, self.by(at)) } else { (1.0, self.rate()) };
+        (due, self.share * at)
+    }
+
     pub fn is_late(&self, demand: f64, at: f64) -> bool {
         demand > self.share * at + TOLERANCE
     }
 
     /// From `from` on.
     pub fn outcome(&self, from: f64) -> Outcome {
-        self.walk(from).0
+        self.walk(from, |_, _| true).0
     }
 
-    /// The same, and how many instants were looked at.
-    pub fn walk(&self, from: f64) -> (Outcome, usize) {
+    /// The last instant by which somebody is late with the share and nobody would be with the whole time; without end if that is so in the
+    /// long run.
+    pub fn late_for_the_share(&self) -> Option<f64> {
+        let would_fit = |demand: f64, at: f64| demand <= at + TOLERANCE;
+        match self.walk(0.0, would_fit).0 {
+            Outcome::LateAt(at) if at.is_finite() || would_fit(self.rate(), 1.0) => Some(at),
+            Outcome::LateAt(_) | Outcome::InTime | Outcome::Unreckoned => None,
+        }
+    }
+
+    /// The outcome, and how many instants were looked at. Those are passed over at which somebody is late and that do not count, by what is
+    /// due and when.
+    pub fn walk(&self, from: f64, counts: impl Fn(f64, f64) -> bool) -> (Outcome, usize) {
         let (rate, firsts) = (self.rate(), self.streams.iter().filter_map(|stream| stream.first));
         let once: f64 = firsts.clone().map(|(_, left)| left).sum();
         if !(rate + once).is_finite() {
@@ -83,10 +114,10 @@ impl Demand<'_> {
                 return (otherwise, steps);
             }
             let demand = self.by(at);
-            if self.is_late(demand, at) {
+            if self.is_late(demand, at) && counts(demand, at) {
                 return (Outcome::LateAt(at), steps);
             }
-            // No more than that is due by any instant before, and by those from here on it fits.
+            // No more than that is due by any instant before, and by those from here on it fits. Where it does not, the next is the one before.
             next = self.last_until((demand / self.share).min(at.next_down()));
         }
         (if rate < self.share - TOLERANCE { Outcome::InTime } else { otherwise }, steps)

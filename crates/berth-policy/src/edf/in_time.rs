@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_model::Mono;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Job {
+pub struct Job {
     pub due: Mono,
     /// GPU time it still takes.
     pub left: Duration,
@@ -16,7 +16,7 @@ pub(super) struct Job {
 
 /// For each job by how much it may be delayed without it or one that is due after it being late, if the first begins at `start`; `None`
 /// for those that are given up.
-pub(super) fn spares(jobs: &[Job], start: Mono) -> Vec<Option<Duration>> {
+pub fn spares(jobs: &[Job], start: Mono) -> Vec<Option<Duration>> {
     let mut order: Vec<(usize, Job)> = jobs.iter().copied().enumerate().collect();
     order.sort_by_key(|(index, job)| (job.due, job.left, *index));
     let mut kept: Vec<(usize, Job)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Each message's own bytes: which tag is which variant, and the order of the fields.
 
 use super::{Message, Reader, WireError, Writer};
-use crate::sim::{CheckpointOp, Device, Direction, KernelCost, Reply, Request, VERSION};
+use crate::sim::{CheckpointOp, Device, Direction, GraphWork, KernelCost, Reply, Request, Sms, VERSION};
 
 /// First bytes of a conversation, so that a stray program is told apart from another version.
 const MAGIC: [u8; 8] = *b"berthsim";
@@ -139,6 +139,31 @@ impl Message for Request {
             Request::EventQuery { context, event } => words(out, 19, [context, event]),
             Request::EventElapsed { context, start, end } => words(out, 20, [context, start, end]),
             Request::Init => out.u8(22),
+            Request::HostWork { context, stream, token } => words(out, 23, [context, stream, token]),
+            Request::HostWorkNext => out.u8(24),
+            Request::HostWorkDone { context, stream, token } => words(out, 25, [context, stream, token]),
+            Request::GraphCreate { context, tracks } => {
+                words(out, 26, [context]);
+                out.u32(tracks);
+            }
+            Request::GraphAdd { context, graph, track, work } => {
+                words(out, 27, [context, graph]);
+                out.u32(track);
+                write_graph_work(out, work);
+            }
+            Request::GraphLaunch { context, stream, graph } => words(out, 28, [context, stream, graph]),
+            Request::GraphDestroy { context, graph } => words(out, 29, [context, graph]),
+            Request::StreamCreateWith { context, priority, sms } => {
+                words(out, 30, [context]);
+                out.u32(priority.cast_unsigned());
+                out.u32(sms.first);
+                out.u32(sms.count);
+            }
+            Request::MpsClient { percentage, priority } => {
+                out.u8(31);
+                out.u32(percentage);
+                out.u32(priority);
+            }
             Request::Checkpoint { pid, op } => {
                 out.u8(21);
                 out.u32(pid);
@@ -154,10 +179,24 @@ impl Message for Request {
             0 => Ok(Request::DeviceCount),
             1 => from.u32().map(|device| Request::Device { device }),
             2 => from.u32().map(|device| Request::ContextCreate { device }),
-            3..=10 | 15..=20 => read_handles(tag, from),
-            11..=14 => read_queued(tag, from),
+            3..=10 | 15..=20 | 29 => read_handles(tag, from),
+            11..=14 | 23 | 25 | 28 => read_queued(tag, from),
             22 => Ok(Request::Init),
+            24 => Ok(Request::HostWorkNext),
+            26 => Ok(Request::GraphCreate { context: from.u64()?, tracks: from.u32()? }),
+            27 => Ok(Request::GraphAdd {
+                context: from.u64()?,
+                graph: from.u64()?,
+                track: from.u32()?,
+                work: read_graph_work(from)?,
+            }),
             21 => Ok(Request::Checkpoint { pid: from.u32()?, op: read_checkpoint(from)? }),
+            30 => Ok(Request::StreamCreateWith {
+                context: from.u64()?,
+                priority: from.u32()?.cast_signed(),
+                sms: Sms { first: from.u32()?, count: from.u32()? },
+            }),
+            31 => Ok(Request::MpsClient { percentage: from.u32()?, priority: from.u32()? }),
             tag => Err(WireError::UnknownTag { what: "request", tag }),
         }
     }
@@ -188,13 +227,14 @@ fn read_handles(tag: u8, from: &mut Reader<'_>) -> Result<Request, WireError> {
         18 => Request::EventSync { context, event: from.u64()? },
         19 => Request::EventQuery { context, event: from.u64()? },
         20 => Request::EventElapsed { context, start: from.u64()?, end: from.u64()? },
+        29 => Request::GraphDestroy { context, graph: from.u64()? },
         tag => {
             return Err(WireError::UnknownTag { what: "request", tag });
         }
     })
 }
 
-/// Requests that put something into a stream.
+/// Requests about something in a stream.
 fn read_queued(tag: u8, from: &mut Reader<'_>) -> Result<Request, WireError> {
     let (context, stream, third) = (from.u64()?, from.u64()?, from.u64()?);
     Ok(match tag {
@@ -205,8 +245,42 @@ fn read_queued(tag: u8, from: &mut Reader<'_>) -> Result<Request, WireError> {
             cost: KernelCost { blocks: third, flops: from.f64()?, bytes: from.f64()? },
         },
         13 => Request::EventRecord { context, stream, event: third },
+        23 => Request::HostWork { context, stream, token: third },
+        25 => Request::HostWorkDone { context, stream, token: third },
+        28 => Request::GraphLaunch { context, stream, graph: third },
         _ => Request::StreamWait { context, stream, event: third },
     })
+}
+
+fn write_graph_work(out: &mut Writer<'_>, work: GraphWork) {
+    match work {
+        GraphWork::Kernel(cost) => {
+            words(out, 0, [cost.blocks]);
+            out.f64(cost.flops);
+            out.f64(cost.bytes);
+        }
+        GraphWork::Copy { direction, bytes } => {
+            words(out, 1, [bytes]);
+            out.u8(direction_tag(direction));
+        }
+        GraphWork::After { track, steps } => {
+            out.u8(2);
+            out.u32(track);
+            out.u32(steps);
+        }
+    }
+}
+
+fn read_graph_work(from: &mut Reader<'_>) -> Result<GraphWork, WireError> {
+    match from.u8()? {
+        0 => {
+            let (blocks, flops, bytes) = (from.u64()?, from.f64()?, from.f64()?);
+            Ok(GraphWork::Kernel(KernelCost { flops, bytes, blocks }))
+        }
+        1 => Ok(GraphWork::Copy { bytes: from.u64()?, direction: read_direction(from)? }),
+        2 => Ok(GraphWork::After { track: from.u32()?, steps: from.u32()? }),
+        tag => Err(WireError::UnknownTag { what: "graph work", tag }),
+    }
 }
 
 fn direction_tag(direction: Direction) -> u8 {
@@ -300,6 +374,7 @@ fn write_device(out: &mut Writer<'_>, device: &Device) -> Result<(), WireError> 
     out.u32(device.compute_capability.0);
     out.u32(device.compute_capability.1);
     out.u32(device.max_threads_per_sm);
+    out.flag(device.has_mps);
     Ok(())
 }
 
@@ -311,5 +386,6 @@ fn read_device(from: &mut Reader<'_>) -> Result<Device, WireError> {
         sm_count: from.u32()?,
         compute_capability: (from.u32()?, from.u32()?),
         max_threads_per_sm: from.u32()?,
+        has_mps: from.flag()?,
     })
 }

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::sim::{CheckpointOp, Device, Direction, KernelCost, Request};
+use crate::sim::{CheckpointOp, Device, Direction, GraphWork, KernelCost, Request, Sms};
 
 fn request() -> impl Strategy<Value = Request> {
     let handle = any::<u64>;
     let direction =
-        prop_oneof![Just(Direction::HostToDevice), Just(Direction::DeviceToHost), Just(Direction::DeviceToDevice),];
+        || prop_oneof![Just(Direction::HostToDevice), Just(Direction::DeviceToHost), Just(Direction::DeviceToDevice),];
     let op = prop_oneof![
         Just(CheckpointOp::GetState),
         any::<u32>().prop_map(|timeout_ms| CheckpointOp::Lock { timeout_ms }),
@@ -17,11 +17,17 @@ fn request() -> impl Strategy<Value = Request> {
         Just(CheckpointOp::Unlock),
     ];
     let cost =
-        (0.0..1e30, 0.0..1e18, any::<u64>()).prop_map(|(flops, bytes, blocks)| KernelCost { flops, bytes, blocks });
+        || (0.0..1e30, 0.0..1e18, any::<u64>()).prop_map(|(flops, bytes, blocks)| KernelCost { flops, bytes, blocks });
+    let work = prop_oneof![
+        cost().prop_map(GraphWork::Kernel),
+        (direction(), any::<u64>()).prop_map(|(direction, bytes)| GraphWork::Copy { direction, bytes }),
+        (any::<u32>(), any::<u32>()).prop_map(|(track, steps)| GraphWork::After { track, steps }),
+    ];
     let one = prop_oneof![
         Just(Request::DeviceCount),
         any::<u32>().prop_map(|device| Request::Device { device }),
         Just(Request::Init),
+        Just(Request::HostWorkNext),
         any::<u32>().prop_map(|device| Request::ContextCreate { device }),
         handle().prop_map(|context| Request::ContextDestroy { context }),
         handle().prop_map(|context| Request::MemInfo { context }),
@@ -39,6 +45,7 @@ fn request() -> impl Strategy<Value = Request> {
             Just(Request::StreamQuery { context, stream: other }),
             Just(Request::EventSync { context, event: other }),
             Just(Request::EventQuery { context, event: other }),
+            Just(Request::GraphDestroy { context, graph: other }),
         ]
     });
     let three = (handle(), handle(), handle()).prop_flat_map(|(context, stream, event)| {
@@ -46,15 +53,30 @@ fn request() -> impl Strategy<Value = Request> {
             Just(Request::EventRecord { context, stream, event }),
             Just(Request::StreamWait { context, stream, event }),
             Just(Request::EventElapsed { context, start: stream, end: event }),
+            Just(Request::HostWork { context, stream, token: event }),
+            Just(Request::GraphLaunch { context, stream, graph: event }),
+            Just(Request::HostWorkDone { context, stream, token: event }),
         ]
     });
-    let copy = (handle(), handle(), direction, any::<u64>(), any::<bool>()).prop_map(
+    let copy = (handle(), handle(), direction(), any::<u64>(), any::<bool>()).prop_map(
         |(context, stream, direction, bytes, wait)| Request::Copy { context, stream, direction, bytes, wait },
     );
     let launch =
-        (handle(), handle(), cost).prop_map(|(context, stream, cost)| Request::Launch { context, stream, cost });
+        (handle(), handle(), cost()).prop_map(|(context, stream, cost)| Request::Launch { context, stream, cost });
+    let stream = (handle(), any::<i32>(), any::<u32>(), any::<u32>()).prop_map(|(context, priority, first, count)| {
+        Request::StreamCreateWith { context, priority, sms: Sms { first, count } }
+    });
+    let client =
+        (any::<u32>(), any::<u32>()).prop_map(|(percentage, priority)| Request::MpsClient { percentage, priority });
+    let graph = (handle(), any::<u32>()).prop_map(|(context, tracks)| Request::GraphCreate { context, tracks });
+    let add = (handle(), handle(), any::<u32>(), work).prop_map(|(context, graph, track, work)| Request::GraphAdd {
+        context,
+        graph,
+        track,
+        work,
+    });
     let checkpoint = (any::<u32>(), op).prop_map(|(pid, op)| Request::Checkpoint { pid, op });
-    prop_oneof![one, two, three, copy, launch, checkpoint]
+    prop_oneof![one, two, three, copy, launch, stream, client, graph, add, checkpoint]
 }
 
 fn reply() -> impl Strategy<Value = Reply> {
@@ -67,6 +89,7 @@ fn reply() -> impl Strategy<Value = Reply> {
                 sm_count: n[0],
                 compute_capability: (n[1], n[2]),
                 max_threads_per_sm: n[3],
+                has_mps: n[0] % 2 == 1,
             }))
         });
     prop_oneof![
@@ -172,6 +195,7 @@ fn a_name_too_long_leaves_nothing_half_written() {
         sm_count: 1,
         compute_capability: (9, 0),
         max_threads_per_sm: 2048,
+        has_mps: false,
     };
     let mut bytes = vec![7];
     assert!(Reply::Device(Box::new(device)).encode(&mut bytes).is_err());

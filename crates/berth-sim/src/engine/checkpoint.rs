@@ -42,13 +42,11 @@ impl Engine {
 
     /// If a lock only waits for this process's work, and there is none left, the lock is taken.
     pub(super) fn lock_if_drained(&mut self, pid: u32) {
-        let drained = self
-            .contexts
-            .values()
-            .filter(|context| context.pid == pid)
-            .all(|context| context.phase == Phase::Ready && context.is_idle());
-        let Some(process) = self.processes.get_mut(&pid).filter(|_| drained) else { return };
-        if let Some(operation) = process.operation.as_mut().filter(|operation| operation.kind == OperationKind::Drain) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let waits = |operation: &&mut Operation| operation.kind == OperationKind::Drain;
+        let Some(operation) = process.operation.as_mut().filter(waits) else { return };
+        let mut its = self.contexts.values().filter(|context| context.pid == pid);
+        if its.all(|context| context.phase == Phase::Ready && context.is_idle()) {
             operation.kind = OperationKind::Lock;
             let operation = operation.id;
             self.after_ns(self.lock_ns(), Timer::OperationDone { pid, operation });

@@ -1,8 +1,9 @@
 //! A context: its phase of life, its memory, its streams with their queues, and the calls that wait for them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::api::Ticket;
+use super::graph::Graph;
 
 /// Device memory is given to a context in pieces this large.
 const PAGE: u64 = 2 << 20;
@@ -37,7 +38,10 @@ pub(super) struct Context {
     pub(super) allocations: BTreeMap<u64, u64>,
     allocated: u64,
     pub(super) streams: BTreeMap<u64, Stream>,
+    /// Streams whose head may go on: a context may have thousands that have nothing to do.
+    active: BTreeSet<u64>,
     pub(super) events: BTreeMap<u64, Event>,
+    pub(super) graphs: BTreeMap<u64, Graph>,
     pub(super) waiters: Vec<Waiter>,
     /// A sticky error: every later call of the context answers it.
     pub(super) error: Option<u32>,
@@ -46,21 +50,48 @@ pub(super) struct Context {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) queue: VecDeque<Op>,
-    /// The head of the queue is on the hardware.
+    /// The head of the queue is on the hardware, or in its process's hands.
     pub(super) running: bool,
     enqueued: u64,
     completed: u64,
     /// Destroyed by the program; goes when its work is done.
     pub(super) closing: bool,
+    /// The lower goes first.
+    pub(super) priority: i32,
+    /// The SMs its kernels may run on, from and to, as parts of all; none for all.
+    pub(super) sms: Option<(f64, f64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
-    Kernel { work_ns: f64, demand: f64, memory_part: f64 },
-    CopyIn { work_ns: f64 },
-    CopyOut { work_ns: f64 },
-    Record { event: u64 },
+    Kernel(Kernel),
+    CopyIn {
+        work_ns: f64,
+    },
+    CopyOut {
+        work_ns: f64,
+    },
+    Record {
+        event: u64,
+    },
     Wait(Mark),
+    /// Done by the process itself, which is told when the stream is there.
+    Host {
+        token: u64,
+    },
+}
+
+/// A kernel's work alone, and what of the GPU it uses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernel {
+    pub(super) work_ns: f64,
+    /// Part of the SMs its blocks can fill.
+    pub(super) demand: f64,
+    /// Parts of its time on all SMs that memory accesses and arithmetic take; one of them is 1.
+    pub(super) memory_part: f64,
+    pub(super) compute_part: f64,
+    /// How long a wave of its blocks takes.
+    pub(super) wave_ns: f64,
 }
 
 /// A point in a stream: passed once that many operations of it are complete.
@@ -93,6 +124,12 @@ pub(super) enum Then {
     Destroy,
 }
 
+impl Stream {
+    pub(super) fn with(priority: i32, sms: Option<(f64, f64)>) -> Stream {
+        Stream { priority, sms, ..Stream::default() }
+    }
+}
+
 impl Context {
     pub(super) fn new(pid: u32, gpu: usize, ticket: Ticket) -> Context {
         Context {
@@ -103,7 +140,9 @@ impl Context {
             allocations: BTreeMap::new(),
             allocated: 0,
             streams: BTreeMap::from([(DEFAULT_STREAM, Stream::default())]),
+            active: BTreeSet::new(),
             events: BTreeMap::new(),
+            graphs: BTreeMap::new(),
             waiters: Vec::new(),
             error: None,
         }
@@ -130,7 +169,16 @@ impl Context {
         let queue = self.streams.get_mut(&stream).filter(|stream| !stream.closing)?;
         queue.queue.push_back(op);
         queue.enqueued += 1;
+        self.active.insert(stream);
         Some(Mark { stream, count: queue.enqueued })
+    }
+
+    /// Takes no more work, and goes when what it has is done. `false` if there is no such stream to close.
+    pub(super) fn close(&mut self, stream: u64) -> bool {
+        let Some(known) = self.streams.get_mut(&stream).filter(|known| !known.closing) else { return false };
+        known.closing = true;
+        self.active.insert(stream);
+        true
     }
 
     /// The mark that is passed when all work now in `stream` is done.
@@ -160,6 +208,7 @@ impl Context {
         let Some(queue) = self.streams.get_mut(&stream) else { return };
         queue.running = false;
         queue.completed += 1;
+        self.active.insert(stream);
         let done = Mark { stream, count: queue.completed };
         if let Some(Op::Record { event }) = queue.queue.pop_front()
             && let Some(event) = self.events.get_mut(&event)
@@ -169,31 +218,54 @@ impl Context {
         }
     }
 
-    /// Passes over what needs no hardware (records, waits that are over) and returns the operations to submit.
+    /// Whether the stream stands at this host work.
+    pub(super) fn stands_at(&self, stream: u64, token: u64) -> bool {
+        let stream = self.streams.get(&stream).filter(|stream| stream.running);
+        stream.is_some_and(|stream| matches!(stream.queue.front(), Some(Op::Host { token: head }) if *head == token))
+    }
+
+    /// Passes over what takes no time (records, waits that are over) and returns the operations to begin.
     pub(super) fn next_ops(&mut self, now: u64) -> Vec<(u64, Op)> {
         let mut submit = Vec::new();
-        let ids: Vec<u64> = self.streams.keys().copied().collect();
         let mut progressed = true;
         while progressed {
             progressed = false;
-            for id in &ids {
-                let Some(stream) = self.streams.get_mut(id).filter(|stream| !stream.running) else { continue };
-                match stream.queue.front().copied() {
-                    Some(op @ (Op::Kernel { .. } | Op::CopyIn { .. } | Op::CopyOut { .. })) => {
-                        stream.running = true;
-                        submit.push((*id, op));
+            let active: Vec<u64> = self.active.iter().copied().collect();
+            for id in active {
+                match self.head(id) {
+                    Some(op @ (Op::Kernel(_) | Op::CopyIn { .. } | Op::CopyOut { .. } | Op::Host { .. })) => {
+                        self.begin_head(id);
+                        submit.push((id, op));
                     }
                     Some(Op::Wait(mark)) if !self.is_passed(mark) => {}
                     Some(Op::Record { .. } | Op::Wait(_)) => {
-                        self.complete_head(*id, now);
+                        self.complete_head(id, now);
                         progressed = true;
                     }
-                    None => {}
+                    None => self.rest(id),
                 }
             }
         }
-        self.streams.retain(|_, stream| !(stream.closing && stream.queue.is_empty()));
         submit
+    }
+
+    fn head(&self, stream: u64) -> Option<Op> {
+        self.streams.get(&stream).filter(|stream| !stream.running)?.queue.front().copied()
+    }
+
+    fn begin_head(&mut self, id: u64) {
+        self.active.remove(&id);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.running = true;
+        }
+    }
+
+    /// The stream has nothing to begin; one that is closed goes.
+    fn rest(&mut self, id: u64) {
+        self.active.remove(&id);
+        if self.streams.get(&id).is_some_and(|stream| stream.closing && stream.queue.is_empty()) {
+            self.streams.remove(&id);
+        }
     }
 
     /// Takes out the calls whose wait is over.

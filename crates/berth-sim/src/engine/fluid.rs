@@ -23,6 +23,32 @@ pub(super) struct Job {
     pub(super) remaining_ns: f64,
     /// Present speed, [0, 1].
     pub(super) rate: f64,
+    /// Of a kernel: what it needs of the SMs, and the part of them it has.
+    pub(super) need: Need,
+    pub(super) held: f64,
+}
+
+/// What a kernel needs of the SMs, beside how many.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Need {
+    /// Part of its time, alone on all SMs, that its arithmetic takes. This or `memory_part` is 1.
+    pub(super) compute_part: f64,
+    /// The lower goes first: of its client, then of its stream.
+    pub(super) rank: (u32, i32),
+    /// The SMs it may run on, from and to, as parts of all.
+    pub(super) sms: (f64, f64),
+    /// The most its process may have.
+    pub(super) cap: f64,
+    /// How long a wave of its blocks takes, alone.
+    pub(super) wave_ns: f64,
+    /// Its work in all.
+    pub(super) whole_ns: f64,
+}
+
+impl Default for Need {
+    fn default() -> Need {
+        Need { compute_part: 1.0, rank: (0, 0), sms: (0.0, 1.0), cap: 1.0, wave_ns: 0.0, whole_ns: 0.0 }
+    }
 }
 
 /// Jobs in order of arrival.
@@ -66,6 +92,13 @@ impl Fluid {
         }
     }
 
+    /// Gives every job its part of the SMs.
+    pub(super) fn set_held(&mut self, held: &[f64]) {
+        for (job, held) in self.jobs.iter_mut().zip(held) {
+            job.held = *held;
+        }
+    }
+
     fn end_of(&self, job: &Job) -> Option<u64> {
         if job.remaining_ns <= ROUNDING_NS {
             return Some(self.since);
@@ -73,7 +106,7 @@ impl Fluid {
         (job.rate > 0.0).then(|| self.since.saturating_add(nanos((job.remaining_ns / job.rate).ceil())))
     }
 
-    fn settle(&mut self, now: u64) {
+    pub(super) fn settle(&mut self, now: u64) {
         let elapsed = (now - self.since) as f64;
         self.since = now;
         for job in &mut self.jobs {
@@ -87,7 +120,8 @@ mod tests {
     use super::*;
 
     fn job(remaining_ns: f64) -> Job {
-        Job { pid: 1, context: 1, stream: 0, demand: 1.0, memory_part: 0.0, remaining_ns, rate: 0.0 }
+        let need = Need::default();
+        Job { pid: 1, context: 1, stream: 0, demand: 1.0, memory_part: 0.0, remaining_ns, rate: 0.0, need, held: 0.0 }
     }
 
     #[test]

@@ -7,11 +7,14 @@ use berth_proto::sim::Device;
 use crate::profile::Profile;
 
 use super::api::Sharing;
+use super::bandwidth;
 use super::fluid::{Fluid, Job};
 use super::meter::{Activity, Meter};
 use super::rng::Rng;
 use super::shares;
-use super::time::from_ms;
+use super::sms;
+use super::time::{from_ms, nanos};
+use super::turns::Turns;
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -40,7 +43,13 @@ pub(super) struct Gpu {
     /// From when on the driver has it running; without meaning while nobody has a context.
     pub(super) awake_at: u64,
     sharing: Sharing,
-    slice_efficiency: f64,
+    turns: Turns,
+    memory_sms: f64,
+    /// Part of the SMs at work, and of the bandwidth in use.
+    load: f64,
+    bandwidth: f64,
+    /// When the SMs are to be shared anew though no kernel has come or gone.
+    share_at: Option<u64>,
     compute_weight: f64,
     copy_in_capacity: f64,
     copy_out_capacity: f64,
@@ -51,7 +60,7 @@ impl Gpu {
         let compute = &profile.compute;
         let copy = &profile.copy;
         Gpu {
-            device: device(profile, rng),
+            device: device(profile, sharing, rng),
             used: profile.gpu.reserved_mib * MIB,
             compute: Fluid::default(),
             copy_in: Fluid::default(),
@@ -62,7 +71,11 @@ impl Gpu {
             lost: false,
             awake_at: 0,
             sharing,
-            slice_efficiency: compute.slice_us / (compute.slice_us + compute.switch_us),
+            turns: Turns::new(from_ms(compute.slice_us / 1e3), from_ms(compute.switch_us / 1e3)),
+            memory_sms: compute.memory_sms,
+            load: 0.0,
+            bandwidth: 0.0,
+            share_at: None,
             compute_weight: if sharing == Sharing::Mps { 0.0 } else { profile.context.compute_weight },
             copy_in_capacity: copy.h2d_engine_gbps / copy.h2d_process_gbps,
             copy_out_capacity: copy.d2h_engine_gbps / copy.d2h_process_gbps,
@@ -83,8 +96,10 @@ impl Gpu {
         fits
     }
 
+    /// When something happens by itself.
     pub(super) fn next_end(&self) -> Option<u64> {
-        [&self.compute, &self.copy_in, &self.copy_out, &self.driver].into_iter().filter_map(Fluid::next_end).min()
+        let lanes = [&self.compute, &self.copy_in, &self.copy_out, &self.driver];
+        lanes.into_iter().filter_map(Fluid::next_end).chain(self.share_at).min()
     }
 
     pub(super) fn submit(&mut self, now: u64, lane: Lane, job: Job) {
@@ -100,6 +115,9 @@ impl Gpu {
                 all.extend(self.lane(lane).take_ended(now).into_iter().map(|job| (lane, job)));
                 self.share(now, lane);
             }
+        }
+        if self.share_at.is_some_and(|at| at <= now) {
+            self.share_sms(now);
         }
         all
     }
@@ -130,9 +148,9 @@ impl Gpu {
         self.share(now, Lane::Driver);
     }
 
-    /// Σ rate · demand of the kernels: the part of the SMs at work.
+    /// The part of the SMs at work.
     pub(super) fn compute_load(&self) -> f64 {
-        at_work(&self.compute)
+        self.load
     }
 
     /// Part of the time in which the driver keeps kernels from running, whether there are any or not.
@@ -167,16 +185,36 @@ impl Gpu {
         let kernels = self.compute.jobs();
         let others = self.compute_weight * shares::processes(kernels) as f64;
         let sections = shares::moving(self.driver.jobs(), &self.still, |jobs| shares::sections(jobs, others));
-        let mut rates = match self.sharing {
-            Sharing::Mps => shares::together(kernels),
-            Sharing::TimeSliced => shares::sliced(kernels, self.slice_efficiency),
-        };
         self.driver.set_rates(now, &sections);
+        self.compute.settle(now);
         let left = 1.0 - self.blocked();
-        rates.iter_mut().for_each(|rate| *rate *= left);
+        let Shared { rates, held, load, bandwidth, share_at } = self.share_kernels(now, left);
         self.compute.set_rates(now, &rates);
+        self.compute.set_held(&held);
+        (self.load, self.bandwidth, self.share_at) = (load, bandwidth, share_at);
         let activity = self.activity();
         self.meter.set(now, activity);
+    }
+
+    /// Kernels run in groups that never run at the same time: all together under MPS, else those of each process, by turns. `left` is the part of
+    /// the time in which kernels run at all.
+    fn share_kernels(&mut self, now: u64, left: f64) -> Shared {
+        let jobs = self.compute.jobs();
+        let mut shared = Shared::nothing(jobs.len());
+        let parts = match self.sharing {
+            Sharing::Mps => None,
+            Sharing::TimeSliced => Some(self.turns.parts(now, jobs)),
+        };
+        shared.share_at = parts.as_ref().and_then(|parts| parts.again_at);
+        let mut groups: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
+        for (index, job) in jobs.iter().enumerate() {
+            groups.entry(parts.as_ref().map(|_| job.pid)).or_default().push(index);
+        }
+        for (pid, members) in groups {
+            let part = pid.and_then(|pid| parts.as_ref()?.of.get(&pid).copied()).unwrap_or(1.0) * left;
+            shared.add_group(now, jobs, &members, part, self.memory_sms);
+        }
+        shared
     }
 
     /// Under time slicing each of m processes counts as running 1/m of the time, switching included; use under MPS is
@@ -193,8 +231,41 @@ impl Gpu {
         if self.sharing == Sharing::Mps {
             processes.clear();
         }
-        let memory: f64 = jobs.iter().map(|job| job.rate * job.demand * job.memory_part).sum();
-        Activity { gpu, memory, processes }
+        Activity { gpu, memory: self.bandwidth, processes }
+    }
+}
+
+/// What the kernels have from now on; vectors are parallel to the jobs.
+struct Shared {
+    rates: Vec<f64>,
+    held: Vec<f64>,
+    load: f64,
+    bandwidth: f64,
+    share_at: Option<u64>,
+}
+
+impl Shared {
+    fn nothing(jobs: usize) -> Shared {
+        Shared { rates: vec![0.0; jobs], held: vec![0.0; jobs], load: 0.0, bandwidth: 0.0, share_at: None }
+    }
+
+    /// Kernels that run side by side, for a part of the time.
+    fn add_group(&mut self, now: u64, jobs: &[Job], members: &[usize], part: f64, memory_sms: f64) {
+        let group: Vec<&Job> = members.iter().map(|index| &jobs[*index]).collect();
+        let division = sms::divide(&group);
+        let on_sms: Vec<_> = group.iter().copied().zip(division.held.iter().copied()).collect();
+        let (speeds, bandwidth) = bandwidth::speeds(&on_sms, memory_sms);
+        self.bandwidth += bandwidth * part;
+        for (place, index) in members.iter().enumerate() {
+            let rate = speeds[place] * part;
+            self.rates[*index] = rate;
+            self.held[*index] = division.held[place];
+            self.load += division.held[place] * part;
+            if division.keeps[place] && rate > 0.0 {
+                let ends = now.saturating_add(nanos((sms::wave_left_ns(group[place]) / rate).ceil()).max(1));
+                self.share_at = Some(self.share_at.map_or(ends, |at| at.min(ends)));
+            }
+        }
     }
 }
 
@@ -203,7 +274,7 @@ fn at_work(lane: &Fluid) -> f64 {
     lane.jobs().iter().map(|job| job.rate * job.demand).sum()
 }
 
-fn device(profile: &Profile, rng: &mut Rng) -> Device {
+fn device(profile: &Profile, sharing: Sharing, rng: &mut Rng) -> Device {
     // The name is part of it: with the same seed, a GPU of another kind is another GPU.
     let kind = profile.gpu.name.bytes().fold(0u64, |hash, byte| hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte));
     let mut uuid = [0; 16];
@@ -219,5 +290,6 @@ fn device(profile: &Profile, rng: &mut Rng) -> Device {
         sm_count: profile.gpu.sm_count,
         compute_capability: profile.gpu.compute_capability,
         max_threads_per_sm: profile.gpu.max_threads_per_sm,
+        has_mps: sharing == Sharing::Mps,
     }
 }

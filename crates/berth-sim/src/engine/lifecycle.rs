@@ -11,7 +11,7 @@
 use berth_proto::sim::{Reply, cu};
 
 use super::context::{Context, DEFAULT_STREAM, Phase, Then};
-use super::fluid::Job;
+use super::fluid::{Job, Need};
 use super::gpu::{Lane, MIB};
 use super::{Answer, Engine, Sharing, Ticket, Timer, from_ms};
 
@@ -161,7 +161,17 @@ impl Engine {
         let ms = serial_ms + blocking_ms;
         let demand = if ms > 0.0 { blocking_ms / ms } else { 0.0 };
         let remaining_ns = self.spread_ns(ms) as f64;
-        let job = Job { pid, context, stream: DEFAULT_STREAM, demand, memory_part: 0.0, remaining_ns, rate: 0.0 };
+        let job = Job {
+            pid,
+            context,
+            stream: DEFAULT_STREAM,
+            demand,
+            memory_part: 0.0,
+            remaining_ns,
+            rate: 0.0,
+            need: Need::default(),
+            held: 0.0,
+        };
         self.gpus[gpu].submit(self.now, Lane::Driver, job);
     }
 

@@ -7,9 +7,12 @@
 //! |---|---|
 //! | `api` | tickets, outcomes, the NVML view |
 //! | `fluid`, `shares` | how work progresses and who gets how much |
+//! | `sms`, `bandwidth`, `turns` | who gets how much of the SMs, of the memory's bandwidth, of the time |
 //! | `gpu`, `context`, `process` | the state of each |
 //! | `lifecycle` | making and ending contexts |
 //! | `memory`, `work` | allocations; launches, copies, streams, events |
+//! | `graph` | many launches as one |
+//! | `host_work` | what a stream has its process do to words of host memory |
 //! | `checkpoint` | the driver's process lock and checkpoint |
 //! | `strike` | faults taking effect |
 //! | `meter`, `view` | what NVML shows |
@@ -17,18 +20,23 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod bandwidth;
 mod checkpoint;
 mod context;
 mod fluid;
 mod gpu;
+mod graph;
+mod host_work;
 mod lifecycle;
 mod memory;
 mod meter;
 mod process;
 mod rng;
 mod shares;
+mod sms;
 mod strike;
 mod time;
+mod turns;
 mod view;
 mod work;
 
@@ -46,6 +54,9 @@ use crate::profile::Profile;
 use context::Context;
 use gpu::{Gpu, Lane};
 use process::Process;
+
+/// Where no program has memory of its own, so that a device address is never one of the host's.
+const FIRST_POINTER: u64 = 0x1000_0000_0000;
 
 /// A call's answer: `Ok(None)` comes later by its ticket, `Err` is a `CUresult`.
 type Answer = Result<Option<Reply>, u32>;
@@ -97,7 +108,7 @@ impl Engine {
             processes: BTreeMap::new(),
             timers: BTreeMap::new(),
             last_id: 0,
-            next_pointer: 0x7f00_0000_0000,
+            next_pointer: FIRST_POINTER,
             completions: Vec::new(),
             nvml_faults: NvmlFaults::default(),
         }
@@ -198,6 +209,10 @@ impl Engine {
             Request::MemInfo { context } => self.memory_info(pid, context),
             Request::Checkpoint { pid: target, op } => self.checkpoint(pid, ticket, target, op),
             Request::StreamCreate { context } => self.create_stream(pid, context),
+            Request::StreamCreateWith { context, priority, sms } => {
+                self.create_stream_with(pid, context, priority, sms)
+            }
+            Request::MpsClient { percentage, priority } => self.mps_client(pid, percentage, priority),
             Request::StreamDestroy { context, stream } => self.destroy_stream(pid, context, stream),
             Request::EventCreate { context } => self.create_event(pid, context),
             Request::EventDestroy { context, event } => self.destroy_event(pid, context, event),
@@ -213,6 +228,13 @@ impl Engine {
             Request::EventSync { context, event } => self.sync_event(pid, ticket, context, event),
             Request::EventQuery { context, event } => self.query_event(pid, context, event),
             Request::EventElapsed { context, start, end } => self.elapsed(pid, context, start, end),
+            Request::HostWork { context, stream, token } => self.queue_host_work(pid, context, stream, token),
+            Request::GraphCreate { context, tracks } => self.create_graph(pid, context, tracks),
+            Request::GraphAdd { context, graph, track, work } => self.add_to_graph(pid, context, graph, track, work),
+            Request::GraphLaunch { context, stream, graph } => self.launch_graph(pid, context, stream, graph),
+            Request::GraphDestroy { context, graph } => self.destroy_graph(pid, context, graph),
+            Request::HostWorkNext => self.listen_for_host_work(pid, ticket),
+            Request::HostWorkDone { context, stream, token } => self.host_work_done(pid, context, stream, token),
         }
     }
 

@@ -14,6 +14,13 @@ pub(super) struct Process {
     pub(super) operation: Option<Operation>,
     /// Calls that wait for the process to be unlocked, in order.
     pub(super) held: VecDeque<(Ticket, Request)>,
+    /// Host work that streams have reached and the process has not been told of, in order.
+    pub(super) reached: VecDeque<u64>,
+    /// Its call that waits to be told.
+    pub(super) listening: Option<Ticket>,
+    /// As a client of MPS: its priority, the lower going first, and the most of the SMs it may have.
+    pub(super) mps_priority: u32,
+    pub(super) mps_percentage: Option<u32>,
     /// Its kernel is to fail.
     pub(super) faulty: bool,
 }
@@ -49,10 +56,17 @@ pub(super) enum OperationKind {
 }
 
 impl Process {
-    /// Whether the call has to wait for an unlock. Asking about devices, or acting on another process, does not; the
-    /// calls of a failed process go on, to fail.
+    /// Whether the call has to wait for an unlock. Asking about devices, or acting on another process, does not, nor does host
+    /// work: it is in a stream that a lock waits for. The calls of a failed process go on, to fail.
     pub(super) fn holds(&self, request: &Request) -> bool {
-        let free = matches!(request, Request::DeviceCount | Request::Device { .. } | Request::Checkpoint { .. });
+        let free = matches!(
+            request,
+            Request::DeviceCount
+                | Request::Device { .. }
+                | Request::Checkpoint { .. }
+                | Request::HostWorkNext
+                | Request::HostWorkDone { .. }
+        );
         let goes_on = matches!(self.state, State::Running | State::Failed) && self.operation.is_none();
         !free && !goes_on
     }

@@ -1,31 +1,12 @@
-//! Who gets how much of the SMs and of a copy engine: pure functions from the jobs present to their rates.
-//!
-//! SMs. Between processes the GPU takes turns: with m ≥ 2 of them wanting it each has 1/m of the time, less the part lost
-//! to switching. Within a process (and between all of them under MPS) kernels run side by side: in order of arrival each
-//! takes the SMs its blocks can fill out of what the earlier ones leave, as the hardware's block scheduler does.
+//! Who gets how much of a copy engine and of the driver: pure functions from the jobs present to their rates.
 //!
 //! Driver. Contexts that come or go are worked on by turns, so all advance together; a process that computes takes turns too.
 //!
 //! Copy engine. A process is bound by its own pageable rate, all together by the engine's; the engine is shared equally.
-//!
-//! Properties, held by tests: Σ rate · demand ≤ 1; nobody starves; a job alone has rate 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fluid::Job;
-
-/// Rates of kernels under time slicing; `efficiency` is slice / (slice + switch).
-pub(super) fn sliced(jobs: &[Job], efficiency: f64) -> Vec<f64> {
-    let mut left: BTreeMap<u32, f64> = jobs.iter().map(|job| (job.pid, 1.0)).collect();
-    let turn = if left.len() >= 2 { efficiency / left.len() as f64 } else { 1.0 };
-    jobs.iter().map(|job| turn * grant(left.entry(job.pid).or_insert(1.0), job)).collect()
-}
-
-/// Rates of kernels when all processes are in one context.
-pub(super) fn together(jobs: &[Job]) -> Vec<f64> {
-    let mut left = 1.0;
-    jobs.iter().map(|job| grant(&mut left, job)).collect()
-}
 
 /// Speed of the driver's work on each context that comes or goes; `others` take as many turns as that many contexts.
 pub(super) fn sections(jobs: &[Job], others: f64) -> Vec<f64> {
@@ -54,39 +35,16 @@ pub(super) fn copies(jobs: &[Job], capacity: f64) -> Vec<f64> {
     jobs.iter().map(|job| process_rate / per_process[&job.pid]).collect()
 }
 
-/// Speed of `job` out of the part of the SMs that is `left`, which it reduces.
-fn grant(left: &mut f64, job: &Job) -> f64 {
-    let granted = job.demand.min(*left);
-    *left -= granted;
-    granted / job.demand
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::fluid::Need;
     use super::*;
 
     fn kernel(pid: u32, demand: f64) -> Job {
-        Job { pid, context: 1, stream: 0, demand, memory_part: 0.0, remaining_ns: 1.0, rate: 0.0 }
-    }
-
-    #[test]
-    fn two_processes_take_turns_and_pay_for_switching() {
-        assert_eq!(sliced(&[kernel(1, 1.0)], 0.8), [1.0]);
-        assert_eq!(sliced(&[kernel(1, 1.0), kernel(2, 1.0)], 0.8), [0.4, 0.4]);
-    }
-
-    #[test]
-    fn small_kernels_of_one_process_run_side_by_side() {
-        assert_eq!(sliced(&[kernel(1, 0.5), kernel(1, 0.5)], 0.8), [1.0, 1.0]);
-        assert_eq!(sliced(&[kernel(1, 0.75), kernel(1, 0.5)], 0.8), [1.0, 0.5]);
-    }
-
-    #[test]
-    fn full_kernels_of_one_process_run_in_order_of_arrival() {
-        assert_eq!(sliced(&[kernel(1, 1.0), kernel(1, 1.0)], 0.8), [1.0, 0.0]);
-        assert_eq!(together(&[kernel(1, 1.0), kernel(2, 1.0)]), [1.0, 0.0]);
+        let need = Need::default();
+        Job { pid, context: 1, stream: 0, demand, memory_part: 0.0, remaining_ns: 1.0, rate: 0.0, need, held: 0.0 }
     }
 
     #[test]
@@ -119,23 +77,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_gpu_is_never_given_out_twice(jobs in prop::collection::vec((1u32..5, 0.01f64..=1.0), 1..20)) {
-            let jobs: Vec<Job> = jobs.into_iter().map(|(pid, demand)| kernel(pid, demand)).collect();
-            for rates in [sliced(&jobs, 0.9), together(&jobs)] {
-                let given: f64 = jobs.iter().zip(&rates).map(|(job, rate)| job.demand * rate).sum();
-                prop_assert!(given <= 1.0 + 1e-9, "{given}");
-                prop_assert!(rates.iter().all(|rate| (0.0..=1.0).contains(rate)));
-            }
-        }
-
-        #[test]
         fn every_process_progresses(pids in prop::collection::vec(1u32..9, 1..20)) {
             let jobs: Vec<Job> = pids.iter().map(|pid| kernel(*pid, 1.0)).collect();
-            for rates in [sliced(&jobs, 0.9), copies(&jobs, 0.5)] {
-                for pid in &pids {
-                    let of_pid: f64 = jobs.iter().zip(&rates).filter(|(job, _)| job.pid == *pid).map(|(_, r)| r).sum();
-                    prop_assert!(of_pid > 0.0);
-                }
+            let rates = copies(&jobs, 0.5);
+            for pid in &pids {
+                let of_pid: f64 = jobs.iter().zip(&rates).filter(|(job, _)| job.pid == *pid).map(|(_, r)| r).sum();
+                prop_assert!(of_pid > 0.0);
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Streams and what is queued on them: kernels, copies, events, and the calls that wait.
 
-use berth_proto::sim::{Direction, KernelCost, Reply, cu};
+use berth_proto::sim::{Direction, KernelCost, Reply, Sms, cu};
 
 use crate::profile::Profile;
 
-use super::context::{DEFAULT_STREAM, Event, Mark, Op, Stream, Then, Waiter};
-use super::fluid::Job;
+use super::bandwidth;
+use super::context::{DEFAULT_STREAM, Event, Kernel, Mark, Op, Stream, Then, Waiter};
+use super::fluid::{Job, Need};
 use super::gpu::Lane;
-use super::{Answer, Engine, Ticket};
+use super::{Answer, Engine, Sharing, Ticket};
 
 impl Engine {
     pub(super) fn create_stream(&mut self, pid: u32, id: u64) -> Answer {
@@ -16,11 +17,35 @@ impl Engine {
         Ok(Some(Reply::Handle(stream)))
     }
 
+    pub(super) fn create_stream_with(&mut self, pid: u32, id: u64, priority: i32, sms: Sms) -> Answer {
+        let all = self.profile.gpu.sm_count;
+        let end = sms.first.checked_add(sms.count).filter(|end| *end <= all).ok_or(cu::INVALID_VALUE)?;
+        let part = |count: u32| f64::from(count) / f64::from(all);
+        let sms = (sms.count > 0).then(|| (part(sms.first), part(end)));
+        let stream = self.fresh_id();
+        self.usable(pid, id)?.streams.insert(stream, Stream::with(priority, sms));
+        Ok(Some(Reply::Handle(stream)))
+    }
+
+    /// For kernels that are launched from now on.
+    pub(super) fn mps_client(&mut self, pid: u32, percentage: u32, priority: u32) -> Answer {
+        if !(1..=100).contains(&percentage) {
+            return Err(cu::INVALID_VALUE);
+        }
+        let has_mps = self.sharing == Sharing::Mps;
+        if let Some(process) = self.processes.get_mut(&pid).filter(|_| has_mps) {
+            process.mps_percentage = Some(percentage);
+            process.mps_priority = priority;
+        }
+        Ok(Some(Reply::Done))
+    }
+
     /// Answers at once; what is queued still runs.
     pub(super) fn destroy_stream(&mut self, pid: u32, id: u64, stream: u64) -> Answer {
         let context = self.usable(pid, id)?;
-        let known = context.streams.get_mut(&stream).filter(|known| stream != DEFAULT_STREAM && !known.closing);
-        known.ok_or(cu::INVALID_HANDLE)?.closing = true;
+        if stream == DEFAULT_STREAM || !context.close(stream) {
+            return Err(cu::INVALID_HANDLE);
+        }
         self.pump(id);
         Ok(Some(Reply::Done))
     }
@@ -55,7 +80,7 @@ impl Engine {
     }
 
     pub(super) fn launch(&mut self, pid: u32, id: u64, stream: u64, cost: KernelCost) -> Answer {
-        let op = kernel_op(&self.profile, cost).ok_or(cu::INVALID_VALUE)?;
+        let op = kernel_op(&self.profile, cost, self.profile.compute.launch_us).ok_or(cu::INVALID_VALUE)?;
         self.enqueue(pid, id, stream, op)?;
         Ok(Some(Reply::Done))
     }
@@ -166,21 +191,35 @@ impl Engine {
         }
     }
 
-    fn enqueue(&mut self, pid: u32, id: u64, stream: u64, op: Op) -> Result<Mark, u32> {
+    pub(super) fn enqueue(&mut self, pid: u32, id: u64, stream: u64, op: Op) -> Result<Mark, u32> {
         let mark = self.usable(pid, id)?.enqueue(stream, op).ok_or(cu::INVALID_HANDLE)?;
         self.pump(id);
         Ok(mark)
     }
 
-    /// Puts on the hardware what can go there, and answers the calls whose wait is over.
-    fn pump(&mut self, id: u64) {
+    /// Begins what can begin, and answers the calls whose wait is over.
+    pub(super) fn pump(&mut self, id: u64) {
         let Some(context) = self.contexts.get_mut(&id) else { return };
         let pid = context.pid;
+        let client = self.processes.get(&pid);
+        let (priority, percentage) = client.map_or((0, None), |client| (client.mps_priority, client.mps_percentage));
+        let cap = f64::from(percentage.unwrap_or(100)) / 100.0;
+        let mut reached = Vec::new();
         for (stream, op) in context.next_ops(self.now) {
-            let (lane, job) = on_hardware(pid, id, stream, op);
-            self.gpus[context.gpu].submit(self.now, lane, job);
+            let of_stream = context.streams.get(&stream);
+            let rank = (priority, of_stream.map_or(0, |stream| stream.priority));
+            let sms = of_stream.and_then(|stream| stream.sms).unwrap_or((0.0, 1.0));
+            let need = Need { rank, sms, cap, ..Need::default() };
+            match on_hardware(op, need) {
+                Ok((lane, job)) => {
+                    self.gpus[context.gpu].submit(self.now, lane, Job { pid, context: id, stream, ..job });
+                }
+                Err(token) => reached.push(token),
+            }
         }
-        for Waiter { ticket, then, .. } in context.take_ready_waiters() {
+        let waiters = context.take_ready_waiters();
+        self.tell_of_host_work(pid, reached);
+        for Waiter { ticket, then, .. } in waiters {
             if let Some(reply) = self.conclude(id, ticket, then) {
                 self.complete(pid, ticket, reply);
             }
@@ -189,18 +228,33 @@ impl Engine {
     }
 }
 
-fn on_hardware(pid: u32, context: u64, stream: u64, op: Op) -> (Lane, Job) {
-    let (lane, remaining_ns, demand, memory_part) = match op {
-        Op::Kernel { work_ns, demand, memory_part } => (Lane::Compute, work_ns, demand, memory_part),
-        Op::CopyIn { work_ns } => (Lane::CopyIn, work_ns, 1.0, 0.0),
-        Op::CopyOut { work_ns } => (Lane::CopyOut, work_ns, 1.0, 0.0),
-        Op::Record { .. } | Op::Wait(_) => unreachable!("records and waits need no hardware"),
+/// The job an operation is, of nobody yet, or the host work. `need` is what its stream and process say.
+fn on_hardware(op: Op, need: Need) -> Result<(Lane, Job), u64> {
+    let job = |remaining_ns, demand, memory_part, need| Job {
+        pid: 0,
+        context: 0,
+        stream: 0,
+        demand,
+        memory_part,
+        remaining_ns,
+        rate: 0.0,
+        need,
+        held: 0.0,
     };
-    (lane, Job { pid, context, stream, demand, memory_part, remaining_ns, rate: 0.0 })
+    match op {
+        Op::Kernel(Kernel { work_ns, demand, memory_part, compute_part, wave_ns }) => {
+            let need = Need { compute_part, wave_ns, whole_ns: work_ns, ..need };
+            Ok((Lane::Compute, job(work_ns, demand, memory_part, need)))
+        }
+        Op::CopyIn { work_ns } => Ok((Lane::CopyIn, job(work_ns, 1.0, 0.0, need))),
+        Op::CopyOut { work_ns } => Ok((Lane::CopyOut, job(work_ns, 1.0, 0.0, need))),
+        Op::Host { token } => Err(token),
+        Op::Record { .. } | Op::Wait(_) => unreachable!("records and waits need no hardware"),
+    }
 }
 
 /// 10⁹ bytes per second is one byte per nanosecond, so a division gives nanoseconds.
-fn copy_op(profile: &Profile, direction: Direction, bytes: u64) -> Op {
+pub(super) fn copy_op(profile: &Profile, direction: Direction, bytes: u64) -> Op {
     let copy = &profile.copy;
     let work = |gbps: f64| copy.latency_us * 1e3 + bytes as f64 / gbps;
     match direction {
@@ -208,22 +262,41 @@ fn copy_op(profile: &Profile, direction: Direction, bytes: u64) -> Op {
         Direction::DeviceToHost => Op::CopyOut { work_ns: work(copy.d2h_process_gbps) },
         // Read and written once each, by the SMs.
         Direction::DeviceToDevice => {
-            let work_ns = profile.compute.launch_us * 1e3 + 2.0 * bytes as f64 / profile.compute.bandwidth_gbps;
-            Op::Kernel { work_ns, demand: 1.0, memory_part: 1.0 }
+            let move_ns = 2.0 * bytes as f64 / profile.compute.bandwidth_gbps;
+            let blocks = bytes.div_ceil(COPY_BLOCK_BYTES).max(1);
+            kernel(profile, profile.compute.launch_us, (0.0, move_ns), blocks)
         }
     }
 }
 
-/// `None` when the cost is no cost: a grid without blocks, a number that is none.
-fn kernel_op(profile: &Profile, cost: KernelCost) -> Option<Op> {
+/// `None` when the cost is no cost: a grid without blocks, a number that is none. `launch_us` is the fixed part.
+pub(super) fn kernel_op(profile: &Profile, cost: KernelCost, launch_us: f64) -> Option<Op> {
     let sane = |value: f64| value.is_finite() && value >= 0.0;
     if cost.blocks == 0 || !sane(cost.flops) || !sane(cost.bytes) {
         return None;
     }
-    let room = f64::from(profile.gpu.sm_count) * f64::from(profile.gpu.blocks_per_sm);
-    let demand = (cost.blocks as f64 / room).min(1.0);
+    let compute_ns = cost.flops / profile.compute.gflops;
     let memory_ns = cost.bytes / profile.compute.bandwidth_gbps;
-    let busy_ns = (cost.flops / profile.compute.gflops).max(memory_ns);
-    let memory_part = if busy_ns > 0.0 { memory_ns / busy_ns } else { 0.0 };
-    Some(Op::Kernel { work_ns: profile.compute.launch_us * 1e3 + busy_ns / demand, demand, memory_part })
+    Some(kernel(profile, launch_us, (compute_ns, memory_ns), cost.blocks))
 }
+
+/// Of what arithmetic and memory accesses take on all SMs.
+fn kernel(profile: &Profile, launch_us: f64, (compute_ns, memory_ns): (f64, f64), blocks: u64) -> Op {
+    let room = f64::from(profile.gpu.sm_count) * f64::from(profile.gpu.blocks_per_sm);
+    let demand = (blocks as f64 / room).min(1.0);
+    let busy_ns = compute_ns.max(memory_ns);
+    let part = |ns: f64, idle: f64| if busy_ns > 0.0 { ns / busy_ns } else { idle };
+    let (compute_part, memory_part) = (part(compute_ns, 1.0), part(memory_ns, 0.0));
+    let alone_ns = busy_ns * bandwidth::alone(compute_part, memory_part, demand, profile.compute.memory_sms);
+    let waves = (blocks as f64 / room).ceil();
+    Op::Kernel(Kernel {
+        work_ns: launch_us * 1e3 + alone_ns,
+        demand,
+        memory_part,
+        compute_part,
+        wave_ns: alone_ns / waves,
+    })
+}
+
+/// What one block of a copy within the device moves.
+const COPY_BLOCK_BYTES: u64 = 16 << 10;

@@ -7,6 +7,7 @@
 //!
 //! It does not model the host's own contention (cores, memory bandwidth): the measured tables do not ask for it.
 
+pub mod kernels;
 mod manager;
 mod process;
 mod program;

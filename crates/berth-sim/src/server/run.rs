@@ -368,6 +368,9 @@ fn context_of(request: &Request) -> Option<u64> {
         | Request::Launch { context, .. }
         | Request::EventRecord { context, .. }
         | Request::StreamWait { context, .. }
+        | Request::HostWork { context, .. }
+        | Request::GraphAdd { context, .. }
+        | Request::GraphLaunch { context, .. }
         | Request::MemFree { context, .. } => Some(context),
         _ => None,
     }

@@ -3,9 +3,12 @@
 mod checkpoint;
 mod contexts;
 mod faults;
+mod graphs;
+mod host_work;
 mod memory;
 mod profiles;
 mod properties;
+mod sharing;
 mod streams;
 mod utilisation;
 

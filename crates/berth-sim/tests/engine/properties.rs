@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_proto::sim::{CheckpointOp, Direction, KernelCost, Reply, Request};
+use berth_proto::sim::{CheckpointOp, Direction, KernelCost, Reply, Request, Sms};
 use berth_sim::{Completion, Engine, Outcome, Profile, Sharing, Ticket};
 use proptest::prelude::*;
 
@@ -18,10 +18,13 @@ enum Move {
     Destroy { pid: u32 },
     Allocate { pid: u32, bytes: u64 },
     Free { pid: u32 },
-    Stream { pid: u32 },
-    Launch { pid: u32, gflop: u32, blocks: u64, stream: usize },
+    Stream { pid: u32, priority: i32, sms: Sms },
+    Client { pid: u32, percentage: u32, priority: u32 },
+    Launch { pid: u32, gflop: u32, gigabytes: u32, blocks: u64, stream: usize },
     Copy { pid: u32, out: bool, bytes: u64, wait: bool, stream: usize },
     Sync { pid: u32 },
+    HostWork { pid: u32, stream: usize },
+    HostWorkDone { pid: u32 },
     Checkpoint { pid: u32, op: CheckpointOp },
     Exit { pid: u32 },
     Advance { ns: u64 },
@@ -40,12 +43,18 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => pid().prop_map(|pid| Move::Destroy { pid }),
         4 => (pid(), 1u64..60 << 30).prop_map(|(pid, bytes)| Move::Allocate { pid, bytes }),
         2 => pid().prop_map(|pid| Move::Free { pid }),
-        1 => pid().prop_map(|pid| Move::Stream { pid }),
-        4 => (pid(), 0u32..2_000, 1u64..2_000, 0usize..3)
-            .prop_map(|(pid, gflop, blocks, stream)| Move::Launch { pid, gflop, blocks, stream }),
+        2 => (pid(), -5i32..=0, 0u32..60, 0u32..=72).prop_map(|(pid, priority, first, count)| {
+            Move::Stream { pid, priority, sms: Sms { first, count } }
+        }),
+        1 => (pid(), 1u32..=100, 0u32..2)
+            .prop_map(|(pid, percentage, priority)| Move::Client { pid, percentage, priority }),
+        4 => (pid(), prop_oneof![0u32..5, 0u32..2_000], 0u32..500, 1u64..2_000, 0usize..3)
+            .prop_map(|(pid, gflop, gigabytes, blocks, stream)| Move::Launch { pid, gflop, gigabytes, blocks, stream }),
         3 => (pid(), any::<bool>(), 0u64..2_000_000_000, any::<bool>(), 0usize..3)
             .prop_map(|(pid, out, bytes, wait, stream)| Move::Copy { pid, out, bytes, wait, stream }),
         2 => pid().prop_map(|pid| Move::Sync { pid }),
+        2 => (pid(), 0usize..3).prop_map(|(pid, stream)| Move::HostWork { pid, stream }),
+        2 => pid().prop_map(|pid| Move::HostWorkDone { pid }),
         2 => (pid(), op).prop_map(|(pid, op)| Move::Checkpoint { pid, op }),
         1 => pid().prop_map(|pid| Move::Exit { pid }),
         8 => (0u64..400 * MS).prop_map(|ns| Move::Advance { ns }),
@@ -59,6 +68,9 @@ struct World {
     contexts: BTreeMap<u32, u64>,
     streams: BTreeMap<u32, Vec<u64>>,
     pointers: BTreeMap<u32, Vec<u64>>,
+    /// Context, stream and token of host work that may not be done.
+    host_work: BTreeMap<u32, Vec<(u64, u64, u64)>>,
+    last_token: u64,
     /// Who waits, and for what.
     open: BTreeMap<Ticket, (u32, Request)>,
     log: Vec<Completion>,
@@ -74,6 +86,8 @@ impl World {
             contexts: BTreeMap::new(),
             streams: BTreeMap::new(),
             pointers: BTreeMap::new(),
+            host_work: BTreeMap::new(),
+            last_token: 0,
             open: BTreeMap::new(),
             log: Vec::new(),
             piece_ns,
@@ -92,6 +106,7 @@ impl World {
         match step {
             Move::Advance { ns } => self.advance(*ns),
             Move::Exit { pid } => self.exit(*pid),
+            Move::HostWorkDone { pid } => drop(self.do_host_work(*pid)),
             _ => {
                 if let Some((pid, request)) = self.request_of(step) {
                     self.request(pid, request);
@@ -114,9 +129,15 @@ impl World {
                 let pointer = self.pointers.get_mut(pid)?.pop()?;
                 (*pid, Request::MemFree { context, pointer })
             }
-            Move::Stream { pid } => (*pid, Request::StreamCreate { context: context(pid)? }),
-            Move::Launch { pid, gflop, blocks, stream: index } => {
-                let cost = KernelCost { flops: f64::from(*gflop) * 1e9, bytes: 0.0, blocks: *blocks };
+            Move::Stream { pid, priority, sms } => {
+                (*pid, Request::StreamCreateWith { context: context(pid)?, priority: *priority, sms: *sms })
+            }
+            Move::Client { pid, percentage, priority } => {
+                (*pid, Request::MpsClient { percentage: *percentage, priority: *priority })
+            }
+            Move::Launch { pid, gflop, gigabytes, blocks, stream: index } => {
+                let (flops, bytes) = (f64::from(*gflop) * 1e9, f64::from(*gigabytes) * 1e9);
+                let cost = KernelCost { flops, bytes, blocks: *blocks };
                 (*pid, Request::Launch { context: context(pid)?, stream: stream(pid, *index), cost })
             }
             Move::Copy { pid, out, bytes, wait, stream: index } => {
@@ -125,9 +146,35 @@ impl World {
                 (*pid, Request::Copy { context, stream, direction, bytes: *bytes, wait: *wait })
             }
             Move::Sync { pid } => (*pid, Request::ContextSync { context: context(pid)? }),
+            Move::HostWork { pid, stream: index } => {
+                let (context, stream) = (context(pid)?, stream(pid, *index));
+                self.last_token += 1;
+                self.host_work.entry(*pid).or_default().push((context, stream, self.last_token));
+                (*pid, Request::HostWork { context, stream, token: self.last_token })
+            }
             Move::Checkpoint { pid, op } => (MANAGER, Request::Checkpoint { pid: *pid, op: *op }),
-            Move::Exit { .. } | Move::Advance { .. } => return None,
+            Move::Exit { .. } | Move::Advance { .. } | Move::HostWorkDone { .. } => return None,
         })
+    }
+
+    /// Does all host work that a stream stands at; says whether there was any.
+    fn do_host_work(&mut self, pid: u32) -> bool {
+        let Some(works) = self.host_work.get_mut(&pid) else { return false };
+        let before = works.len();
+        works.retain(|(context, stream, token)| {
+            let (context, stream, token) = (*context, *stream, *token);
+            let outcome = self.engine.request(pid, Request::HostWorkDone { context, stream, token });
+            outcome != Outcome::Now(Reply::Done)
+        });
+        works.len() < before
+    }
+
+    /// Does all host work there is, and what comes behind it.
+    fn settle_host_work(&mut self) {
+        self.settle();
+        while (1..=4).any(|pid| self.do_host_work(pid)) {
+            self.settle();
+        }
     }
 
     fn request(&mut self, pid: u32, request: Request) {
@@ -146,7 +193,9 @@ impl World {
                 self.streams.remove(&pid);
                 self.pointers.remove(&pid);
             }
-            (Request::StreamCreate { .. }, Reply::Handle(stream)) => self.streams.entry(pid).or_default().push(*stream),
+            (Request::StreamCreateWith { .. }, Reply::Handle(stream)) => {
+                self.streams.entry(pid).or_default().push(*stream)
+            }
             (Request::MemAlloc { .. }, Reply::Handle(pointer)) => self.pointers.entry(pid).or_default().push(*pointer),
             _ => {}
         }
@@ -201,11 +250,11 @@ impl World {
 
     /// Brings every process back to running, whatever was done to it.
     fn unlock_all(&mut self) {
-        self.settle();
+        self.settle_host_work();
         for pid in 1..=4 {
             for op in [CheckpointOp::Restore, CheckpointOp::Unlock] {
                 self.request(MANAGER, Request::Checkpoint { pid, op });
-                self.settle();
+                self.settle_host_work();
             }
         }
     }
@@ -287,8 +336,8 @@ proptest! {
         world.advance(SECOND);
         let begin = world.engine.now();
         for (gflop, index) in gflops.iter().zip(0..) {
-            world.make(&Move::Stream { pid: 1 });
-            world.make(&Move::Launch { pid: 1, gflop: *gflop, blocks: 1 << 20, stream: index });
+            world.make(&Move::Stream { pid: 1, priority: 0, sms: Sms::ALL });
+            world.make(&Move::Launch { pid: 1, gflop: *gflop, gigabytes: 0, blocks: 1 << 20, stream: index });
         }
         world.make(&Move::Sync { pid: 1 });
         let mut end = begin;

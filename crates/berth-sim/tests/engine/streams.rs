@@ -1,5 +1,7 @@
 //! Kernels, copies, streams and events.
 
+use std::time::{Duration, Instant};
+
 use berth_proto::sim::{Direction, KernelCost, Reply, Request, cu};
 use berth_sim::Sharing;
 
@@ -151,6 +153,27 @@ fn destroyed_stream_finishes_its_work_and_takes_no_more() {
     let cost = rig.kernel(1, 100);
     assert_eq!(rig.call(1, Request::Launch { context, stream, cost }), Reply::Error(cu::INVALID_HANDLE));
     assert_eq!(drain_ms(&mut rig, &[(1, context)]), [100]);
+}
+
+/// How long it takes to use a thousand streams of so many, one after another.
+fn thousand_used(of: usize) -> Duration {
+    let mut rig = Rig::new();
+    let context = rig.context(1);
+    let streams: Vec<u64> = (0..of).map(|_| rig.handle(1, Request::StreamCreate { context })).collect();
+    let begin = Instant::now();
+    for stream in &streams[..1_000] {
+        let cost = KernelCost { flops: 1e6, bytes: 0.0, blocks: 1 };
+        rig.call(1, Request::Launch { context, stream: *stream, cost });
+        rig.call(1, Request::StreamSync { context, stream: *stream });
+        assert_eq!(rig.call(1, Request::StreamDestroy { context, stream: *stream }), Reply::Done);
+    }
+    begin.elapsed()
+}
+
+#[test]
+fn streams_that_have_nothing_to_do_cost_next_to_nothing() {
+    let (few, many) = (thousand_used(1_000), thousand_used(50_000));
+    assert!(many < 20 * few, "{many:?} beside fifty thousand, {few:?} beside a thousand");
 }
 
 #[test]

@@ -27,13 +27,17 @@ const PTX: &str = "
 .visible .entry work(.param .u64 giga) { ret; }
 ";
 
-struct Driver {
-    library: Library,
+pub struct Driver {
+    pub library: Library,
     /// Set by `module`.
-    kernel: u64,
+    pub kernel: u64,
     pointer: u64,
-    stream: u64,
-    events: [u64; 2],
+    pub stream: u64,
+    pub events: [u64; 2],
+    /// A second stream, and what was captured and instantiated last.
+    pub other: u64,
+    pub graph: u64,
+    pub executable: u64,
 }
 
 macro_rules! call {
@@ -51,7 +55,7 @@ impl Driver {
     fn obey(&mut self, line: &str) -> (u32, u64) {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap();
-        let n: u64 = words.next().map_or(0, |word| word.parse().unwrap());
+        let n: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
         let (mut out, mut small) = (0_u64, 0 as c_int);
         let code = match verb {
             "init" => call!(self, b"cuInit"(c_uint), 0),
@@ -98,6 +102,7 @@ impl Driver {
                     | call!(self, b"cuEventCreate"(*mut u64, c_uint), end, 0)
             }
             "record" => call!(self, b"cuEventRecord"(u64, u64), self.events[n as usize], 0),
+            "record-stream" => call!(self, b"cuEventRecord"(u64, u64), self.events[n as usize], self.stream),
             "event-sync" => call!(self, b"cuEventSynchronize"(u64), self.events[n as usize]),
             "elapsed-us" => {
                 let mut ms = 0_f32;
@@ -125,6 +130,9 @@ impl Driver {
             "threads" => self.threads(n),
             "relay" => self.relay(n as libc::pid_t),
             "ptsz" => crate::ptsz::in_client(&self.library, self.kernel),
+            "capture" => return crate::graphs::in_client(self, line),
+            "green" => return crate::green::in_client(self, line),
+            "word" => return crate::words::in_client(&self.library, self.stream, line),
             other => panic!("no such command: {other}"),
         };
         if small != 0 {
@@ -149,7 +157,7 @@ impl Driver {
         call!(self, b"cuModuleGetFunction"(*mut u64, u64, *const c_char), &mut self.kernel, module, name)
     }
 
-    fn launch(&self, giga_flops: u64, stream: u64) -> u32 {
+    pub fn launch(&self, giga_flops: u64, stream: u64) -> u32 {
         let mut argument = giga_flops;
         let mut pointers = [std::ptr::from_mut(&mut argument)];
         call!(
@@ -285,7 +293,8 @@ fn client_process() {
     let Some(path) = std::env::var_os(LIBRARY) else { return };
     // SAFETY: the library under test has no constructor.
     let library = unsafe { Library::new(Path::new(&path)) }.unwrap();
-    let mut driver = Driver { library, kernel: 0, pointer: 0, stream: 0, events: [0; 2] };
+    let mut driver =
+        Driver { library, kernel: 0, pointer: 0, stream: 0, events: [0; 2], other: 0, graph: 0, executable: 0 };
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         if line == "quit" {

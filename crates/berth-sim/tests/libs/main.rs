@@ -9,8 +9,11 @@
 mod client;
 mod driver;
 mod faults;
+mod graphs;
+mod green;
 mod nvml;
 mod ptsz;
 mod robustness;
 mod support;
 mod symbols;
+mod words;

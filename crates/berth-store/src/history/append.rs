@@ -3,15 +3,11 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use super::{HistoryError, segments};
-use crate::lock::{self, Holder, Lock, Role};
+use crate::lock::{self, Lock};
 use crate::place::Place;
 
-/// For a daemon that is being killed to be gone.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const POLL: Duration = Duration::from_millis(20);
 /// Segments a history is made of at least, so that removing the oldest leaves most of it.
 const LEAST_SEGMENTS: u64 = 4;
 const SMALLEST_SEGMENT: u64 = 64 << 10;
@@ -101,21 +97,11 @@ impl Appender {
     }
 }
 
-/// A daemon that is being killed looks alive until the kernel has closed its files: nobody is believed at once.
 fn locked(place: &Place, proc_root: &Path) -> Result<Lock, HistoryError> {
     let failed = |source| HistoryError::Lock { path: place.path().to_owned(), source };
-    let deadline = Instant::now() + LOCK_PATIENCE;
-    loop {
-        let own = Holder::own(Role::Daemon, proc_root);
-        if let Some(lock) = Lock::take(place, own, None, Duration::ZERO, proc_root).map_err(failed)? {
-            return Ok(lock);
-        }
-        if Instant::now() >= deadline {
-            let holder = lock::holder(place).map_err(failed)?;
-            return Err(HistoryError::InUse { path: place.path().to_owned(), pid: holder.map(|holder| holder.pid) });
-        }
-        std::thread::sleep(POLL);
-    }
+    let claimed = lock::claim(place, proc_root).map_err(failed)?;
+    claimed
+        .map_err(|holder| HistoryError::InUse { path: place.path().to_owned(), pid: holder.map(|holder| holder.pid) })
 }
 
 /// With the length of its whole lines, to which it is cut.

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use berth_model::deadline::Unit;
 use berth_model::history::{Happening, LeftOpen, Record};
 
 use super::line::{self, Line};
@@ -43,15 +44,18 @@ pub fn has_ended(record: &Record) -> bool {
     matches!(&record.what, Happening::Task(story) if story.end.is_some())
 }
 
-/// A unit that has been judged since is not under way: the file is not replaced for each burst.
+/// A unit that has been judged since is not under way: the file is not replaced for each burst. Of one whose end nobody saw the record
+/// was written later, and says nothing of what began meanwhile.
 pub fn forget_judged(open: &mut Record, record: &Record) {
-    let (Happening::Task(story), Happening::Judged(_)) = (&mut open.what, &record.what) else { return };
+    let (Happening::Task(story), Happening::Judged(judgement)) = (&mut open.what, &record.what) else { return };
     let Some(LeftOpen { left, .. }) = story.left.as_deref_mut() else { return };
     let Some(unit) = left.open.as_ref().filter(|_| open.tenant == record.tenant) else { return };
     let began =
         open.at.saturating_sub(jiff::SignedDuration::try_from(left.heard.since(unit.started)).unwrap_or_default());
-    if began.is_ok_and(|began| record.at >= began) {
+    let is_known_until = if judgement.seconds.is_some() { record.at } else { judgement.started_at };
+    if began.is_ok_and(|began| is_known_until >= began) {
         left.open = None;
+        left.serves |= judgement.unit == Unit::Burst;
     }
 }
 

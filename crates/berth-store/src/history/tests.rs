@@ -427,6 +427,23 @@ fn a_burst_that_was_judged_after_it_was_last_heard_of_is_not_under_way() {
 }
 
 #[test]
+fn what_began_before_an_earlier_unit_was_given_up_is_still_under_way() {
+    for (started, is_under_way) in [(99, true), (100, false)] {
+        let (_parent, dir) = home();
+        let (history, _) = open(&dir).unwrap();
+        history.writer().keep_open(vec![serving(100)]);
+        let mut lost = judged(130);
+        let Happening::Judged(judgement) = &mut lost.what else { panic!("{lost:?}") };
+        *judgement = Judgement { started_at: at(started), seconds: None, float_seconds: None, ..judgement.clone() };
+        history.writer().write(lost);
+        drop(history);
+        let (history, _) = open(&dir).unwrap();
+        let [Record { what: Happening::Task(story), .. }] = &history.left_units[..] else { panic!("it may go on") };
+        assert_eq!(story.left.as_ref().unwrap().left.open.is_some(), is_under_way, "started at {started}");
+    }
+}
+
+#[test]
 fn of_tasks_under_way_a_damaged_line_costs_only_itself_and_a_file_in_the_way_nothing_else() {
     let (_parent, dir) = home();
     let (history, _) = open(&dir).unwrap();

@@ -130,7 +130,10 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::DeadlineEndangered { .. }
         | Change::DeadlineOutOfBounds { .. }
         | Change::DeadlineChanged { .. }
+        | Change::Found { .. }
+        | Change::FoundNoMore { .. }
         | Change::GpuLost { .. }
+        | Change::KernelLevel { .. }
         | Change::GpuBack { .. }
         | Change::SourceChanged { .. } => return None,
     };

@@ -68,7 +68,7 @@ pub struct Args {
     json: bool,
 }
 
-fn units() -> impl TypedValueParser<Value = Unit> {
+pub fn units() -> impl TypedValueParser<Value = Unit> {
     PossibleValuesParser::new([Unit::Task, Unit::Burst].map(Unit::as_str))
         .map(|word| if word == Unit::Burst.as_str() { Unit::Burst } else { Unit::Task })
 }

@@ -1,10 +1,17 @@
 //! `berth bench`: measurements of berth itself.
 
+mod colocate;
 mod contention;
 mod deadline;
 mod edf;
 mod hold;
+mod launch;
 mod live;
+mod nodes;
+mod placement;
+mod policy;
+mod squads;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +36,14 @@ Examples:
   berth bench contention           the published figures, in virtual time
   berth bench edf                  missed deadlines under each policy, in virtual time
   berth bench live                 a policy at work on real processes
-  berth bench hold                 how fast each means holds and lets go";
+  berth bench colocate             a server's latency beside a trainer, in every way to share a GPU
+  berth bench launch               what a launch costs with berth's library in a program
+  berth bench hold                 how fast each means holds and lets go
+  berth bench nodes                what a list of a hundred thousand nodes costs
+  berth bench placement            missed deadlines on a cluster by who places, in virtual time
+  berth bench policy               what each policy inside a GPU comes to, in virtual time
+  berth bench squads               equal tenants inside a GPU by turns, by parts, and in squads
+  berth bench watch                how well faults are noticed, on drawn scenes";
 
 const DETECT_EXAMPLES: &str = "\
 Examples:
@@ -51,11 +65,18 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Detect(Box<Detect>),
+    Colocate(Box<colocate::Args>),
     Contention(contention::Args),
     Deadline(Box<deadline::Args>),
     Edf(edf::Args),
     Hold(Box<hold::Args>),
+    Launch(launch::Args),
     Live(Box<live::Args>),
+    Nodes(nodes::Args),
+    Placement(Box<placement::Args>),
+    Policy(policy::Args),
+    Squads(squads::Args),
+    Watch(watch::Args),
     #[command(hide = true)]
     Sprinter(sprinter::Args),
     #[command(hide = true)]
@@ -87,7 +108,7 @@ struct Scene {
 impl Scene {
     fn gpu(&self) -> GpuChoice {
         match self.gpu {
-            Gpu::Sim => GpuChoice::Sim { profile: self.profile.clone(), gpus: 1, time_scale: None },
+            Gpu::Sim => GpuChoice::Sim { profile: self.profile.clone(), gpus: 1, time_scale: None, mps: false },
             Gpu::Real => GpuChoice::Real,
         }
     }
@@ -123,11 +144,18 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     match &args.what {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
+        What::Colocate(args) => colocate::run(args)?,
         What::Contention(args) => contention::run(args)?,
         What::Deadline(args) => deadline::run(args, global)?,
         What::Edf(args) => edf::run(args)?,
         What::Hold(args) => hold::run(args, global)?,
+        What::Launch(args) => launch::run(args)?,
         What::Live(args) => live::run(args, global)?,
+        What::Nodes(args) => nodes::run(args)?,
+        What::Placement(args) => placement::run(args)?,
+        What::Policy(args) => policy::run(args)?,
+        What::Squads(args) => squads::run(args)?,
+        What::Watch(args) => watch::run(args)?,
         What::Sprinter(args) => sprinter::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -3,15 +3,20 @@
 //! Runs in the foreground; putting it into the background is the service manager's work, which is told when it is
 //! ready, when it stops, and, where it asks for that, that the loop still turns.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use berth_api::{Access, Feed, Server};
+use berth_api::{Access, Feed, MetricsPort, ReportTotals, Server};
+use berth_cluster::node::Counters;
 use berth_engine::Engine;
-use berth_model::control::{Ask, Reply};
+use berth_model::cluster::Report;
+use berth_model::control::{Ask, Caller, Reply};
 use berth_model::history::{Query, Told};
+use berth_model::watch::series::{SeriesQuery, SeriesTold};
 use berth_model::{Settings, Snapshot};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,8 +25,10 @@ use signal_hook::low_level::signal_name;
 use tokio::sync::oneshot;
 
 use crate::cli::Global;
-use crate::commands::history;
-use crate::{engine, guard, live, logging, settings};
+use crate::commands::{history, series};
+use crate::node::{self, Member, Reporter};
+use crate::pods::Pods;
+use crate::{engine, guard, live, logging, pods, settings, sight};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,16 +57,29 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start(&settings.log)?;
+    sight::widen(&settings);
     go_first();
     let mode = settings.api.mode().context("api.socket_mode")?;
     // The socket comes first: a second daemon is refused before it touches anything of the first.
     let group = Some(settings.api.socket_group.clone()).filter(|group| !group.is_empty());
     let server = Server::bind(&settings.api.socket, &Access { mode, group })?;
+    let port = settings.api.metrics_address().map(MetricsPort::bind).transpose()?;
+    if let Some(address) = port.as_ref().and_then(MetricsPort::address) {
+        tracing::info!(%address, "whoever reaches this may read metrics");
+    }
+    let feed = Arc::new(Feed::new());
+    let (reporter, member) = node::join(&settings, Arc::clone(&feed))?;
+    let reporter = Arc::new(reporter);
     // Until the very end: what the engine cannot undo is the guard's.
     let guard = guard::for_daemon(&settings)?;
-    let feed = Arc::new(Feed::new());
     let publisher = Arc::clone(&feed);
-    let engine = engine::for_daemon(&settings, guard.guarded(), move |snapshot, changes| {
+    let reporting = member.as_ref().map(|member| member.reporting(&reporter, &settings));
+    let pods = Pods::of(&settings, reporting)?;
+    let told = pods.as_ref().map(Pods::said).unwrap_or_default();
+    let choices = pods.as_ref().map(Pods::choices).unwrap_or_default();
+    let _devices = pods::offer(&settings, choices, Arc::clone(&feed))?;
+    let engine = engine::for_daemon(&settings, guard.guarded(), pods, move |snapshot, changes| {
+        told.tell(changes);
         publisher.publish(snapshot, changes);
     })?;
     if let Some(halted) = engine.halted_map() {
@@ -70,8 +90,20 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         stop_with_stdin()?;
     }
     ready(&settings);
-    let control = LoopControl { engine: engine.control(), history: settings.history.clone() };
-    live::runtime()?.block_on(serve(server, feed, &engine, control, stop_rx))?;
+    reporter.attend(engine.control());
+    let control = LoopControl {
+        engine: engine.control(),
+        history: settings.history.clone(),
+        reporter: Arc::clone(&reporter),
+        questions: member.as_ref().and_then(Member::counters),
+    };
+    let asked = async {
+        match member {
+            Some(member) => member.serve(reporter).await,
+            None => pending().await,
+        }
+    };
+    live::runtime()?.block_on(serve((server, port), feed, &engine, control, asked, stop_rx))?;
     notify(&[NotifyState::Stopping]);
     engine.stop();
     drop(guard);
@@ -91,6 +123,9 @@ fn go_first() {
 struct LoopControl {
     engine: berth_engine::Control,
     history: berth_model::settings::History,
+    reporter: Arc<Reporter>,
+    /// What came of questions of the cluster; `None` where nobody may ask.
+    questions: Option<Arc<Counters>>,
 }
 
 impl berth_api::Control for LoopControl {
@@ -101,22 +136,44 @@ impl berth_api::Control for LoopControl {
     fn history(&self, query: &Query) -> Result<Told, String> {
         history::from_files(&self.history, query)
     }
+
+    fn series(&self, caller: &Caller, query: &SeriesQuery) -> Result<SeriesTold, String> {
+        series::from_files(&self.history, caller, query)
+    }
+
+    fn report(&self, snapshot: &Snapshot) -> Report {
+        self.reporter.report(snapshot)
+    }
+
+    fn reports(&self) -> Option<ReportTotals> {
+        self.questions.as_deref().map(node::totals)
+    }
 }
 
 async fn serve(
-    server: Server,
+    (server, port): (Server, Option<MetricsPort>),
     feed: Arc<Feed>,
     engine: &Engine,
     control: LoopControl,
+    asked: impl Future<Output = Result<Infallible>>,
     stop_rx: oneshot::Receiver<()>,
 ) -> Result<()> {
     let stop = async {
         // The sender lives in the signal thread for as long as the process does.
         let _ = stop_rx.await;
     };
+    let control: Arc<dyn berth_api::Control> = Arc::new(control);
+    let scraped = async {
+        match port {
+            Some(port) => port.serve(Arc::clone(&feed), Arc::clone(&control)).await,
+            None => pending().await,
+        }
+    };
     tokio::select! {
-        served = server.serve(Arc::clone(&feed), Arc::new(control), stop) => Ok(served?),
+        served = server.serve(Arc::clone(&feed), Arc::clone(&control), stop) => Ok(served?),
+        failed = scraped => failed.map(|never| match never {}).context("serving metrics"),
         result = watch(engine, &feed) => result,
+        failed = asked => failed.map(|never| match never {}),
     }
 }
 
@@ -143,7 +200,7 @@ async fn watch(engine: &Engine, feed: &Feed) -> Result<()> {
 }
 
 /// The receiver gets one message, at the first signal that means stop.
-fn stop_on_signal() -> Result<oneshot::Receiver<()>> {
+pub fn stop_on_signal() -> Result<oneshot::Receiver<()>> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("taking signals")?;
     let (stop_tx, stop_rx) = oneshot::channel();
     let wait = move || {
@@ -185,7 +242,7 @@ fn ready(settings: &Settings) {
 }
 
 /// Does nothing without a service manager that listens.
-fn notify(states: &[NotifyState]) {
+pub fn notify(states: &[NotifyState]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager could not be told");
     }

@@ -52,7 +52,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     let interrupt = Interrupt::listen()?;
-    let gpu = GpuChoice::Sim { profile: "rtx3090".to_owned(), gpus: 2, time_scale: None };
+    let gpu = GpuChoice::Sim { profile: "rtx3090".to_owned(), gpus: 2, time_scale: None, mps: false };
     let stage = Stage::open("berth-demo", &gpu, args.ground, &settings.docker.socket)?;
     Stdout::line(&format!(
         "Two simulated RTX 3090; {} tenants will come as {} and go within half a minute.",

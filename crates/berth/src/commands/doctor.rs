@@ -1,26 +1,31 @@
 //! `berth doctor`: what this host can do, level by level and source by source; what is missing, why, and the remedy.
 
+mod cluster;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
+use berth_api::{Health, paths};
 use berth_engine::describe;
 use berth_host::levels::{self, Level, LevelReport, Status, Subject};
-use berth_model::Settings;
 use berth_model::settings::History;
+use berth_model::{Settings, Source};
 
+use crate::asking::ask;
 use crate::cli::Global;
 use crate::columns::Columns;
 use crate::on_record::OnRecord;
 use crate::out::Stdout;
-use crate::{logging, settings, table, words};
+use crate::{logging, pods, settings, sight, table, words};
 
 const EXAMPLES: &str = "\
 Examples:
   berth doctor
   berth doctor --json | jq '.[] | select(.status == \"missing\")'
   sudo berth doctor                what root could do
+  berth doctor --alive             whether the daemon works, for those who start it anew if not
 
-Exit codes: 0 the GPUs can be observed, whatever else is missing; 1 they cannot.
+Exit codes: 0 the GPUs can be observed, whatever else is missing, or with --alive the daemon works; 1 not.
 Trying things out changes nothing on the host.";
 
 /// Find out what this host can do, and how to get what is missing
@@ -30,14 +35,25 @@ pub struct Args {
     /// JSON instead of text
     #[arg(long)]
     json: bool,
+    /// Ask the daemon, and nothing else, whether it works
+    #[arg(long, conflicts_with = "json")]
+    alive: bool,
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
+    sight::widen(&settings);
+    if args.alive {
+        return alive(&settings);
+    }
     let mut reports = levels::check(&settings);
+    if settings.kubernetes.enabled {
+        reports.push(LevelReport { subject: Subject::Source(Source::Kubernetes), status: kubernetes(&settings) });
+    }
     reports.push(LevelReport { subject: Subject::History, status: history(&settings.history) });
     reports.push(LevelReport { subject: Subject::Holds, status: holds(&settings) });
+    reports.extend(cluster::check(&settings));
     if args.json {
         Stdout::json(&reports)?;
     } else {
@@ -46,11 +62,26 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     Ok(if can_observe(&reports) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// For whoever starts a daemon anew that hangs: it answers, and its loop turns.
+fn alive(settings: &Settings) -> Result<ExitCode> {
+    let health: Health = ask(settings, |client| async move { client.get(paths::HEALTH).await })??;
+    Stdout::line(&format!("the daemon works: it last looked at {}", health.taken_at))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// The one level that everything else stands on.
 fn can_observe(reports: &[LevelReport]) -> bool {
     reports.iter().any(|report| {
         report.subject == Subject::Level(Level::Observe) && matches!(report.status, Status::Available { .. })
     })
+}
+
+/// As the daemon of these settings would ask, with this process' rights.
+fn kubernetes(settings: &Settings) -> Status {
+    match pods::check(settings) {
+        Ok(detail) => Status::Available { detail },
+        Err(error) => Status::Missing { reason: format!("{error:#}") },
+    }
 }
 
 /// Asked as this user, who may not be the daemon's.
@@ -91,7 +122,12 @@ fn text(reports: &[LevelReport]) -> String {
     let part = |heading, rows: Vec<Vec<String>>| {
         table::render(Columns::new(&[heading, "STATUS", ""], &[false, false, false], rows))
     };
-    let parts = [part("LEVEL", levels.collect()), part("SOURCE", sources.collect()), part("RECORD", records.collect())];
+    let cluster: Vec<_> = rows(|subject| matches!(subject, Subject::Node | Subject::Placer)).collect();
+    let mut parts =
+        vec![part("LEVEL", levels.collect()), part("SOURCE", sources.collect()), part("RECORD", records.collect())];
+    if !cluster.is_empty() {
+        parts.push(part("CLUSTER", cluster));
+    }
     parts.join("\n")
 }
 
@@ -100,6 +136,8 @@ fn name(subject: Subject) -> &'static str {
         Subject::Source(source) => words::source(source),
         Subject::History => "history",
         Subject::Holds => "holds",
+        Subject::Node => "this node",
+        Subject::Placer => "placer",
         Subject::Level(Level::Observe) => "observe",
         Subject::Level(Level::Freeze) => "freeze",
         Subject::Level(Level::Lock) => "lock",
@@ -129,8 +167,6 @@ fn words(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::Source;
-
     use super::*;
 
     fn report(subject: Subject, status: Status) -> LevelReport {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use berth_model::Settings;
-use berth_model::control::{DeadlineStanding, Explanation, PastHold};
+use berth_model::control::{DeadlineStanding, Explanation, FindingRow, PastHold};
 use berth_model::fields::elapsed;
 use berth_model::hold::Means;
 use berth_model::snapshot::DeadlineRow;
@@ -53,9 +53,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     match ask(&settings, |client| async move { client.explain(&args.tenant).await })? {
         Ok(told) => {
             let deadline = deadline(&settings, &told)?;
+            let noticed = noticed(&settings, &told)?;
             match args.json {
-                true => Stdout::json(&Explained::of(&told, deadline))?,
-                false => Stdout::text(&text(&told, deadline.as_ref(), now, &zone))?,
+                true => Stdout::json(&Explained::of(&told, deadline, noticed))?,
+                false => Stdout::text(&text(&told, deadline.as_ref(), &noticed, now, &zone))?,
             }
         }
         Err(error) if error.is_nobody() => match left::find(&settings, &args.tenant)? {
@@ -77,12 +78,14 @@ struct Explained<'a> {
     deadline: Option<DeadlineRow>,
     /// Labels about it that are not understood, and what would be right.
     unread_labels: Vec<String>,
+    /// What is not as it should be; none also for those who may not be told.
+    noticed: Vec<FindingRow>,
 }
 
 impl<'a> Explained<'a> {
-    fn of(told: &'a Explanation, standing: Option<DeadlineStanding>) -> Self {
+    fn of(told: &'a Explanation, standing: Option<DeadlineStanding>, noticed: Vec<FindingRow>) -> Self {
         let (deadline, unread_labels) = standing.map(|its| (its.counts, its.unread_labels)).unwrap_or_default();
-        Self { told, deadline, unread_labels }
+        Self { told, deadline, unread_labels, noticed }
     }
 }
 
@@ -93,11 +96,27 @@ fn deadline(settings: &Settings, told: &Explanation) -> Result<Option<DeadlineSt
     Ok(standing.ok().and_then(|standing| standing.into_iter().next()))
 }
 
-fn text(told: &Explanation, deadline: Option<&DeadlineStanding>, now: Timestamp, zone: &TimeZone) -> String {
+/// Nothing also for those who may not be told, and of a daemon that does not tell.
+fn noticed(settings: &Settings, told: &Explanation) -> Result<Vec<FindingRow>> {
+    let tenant = told.tenant.to_string();
+    let noticed = ask(settings, |client| async move { client.findings(Some(&tenant)).await })?;
+    Ok(noticed.unwrap_or_default())
+}
+
+fn text(
+    told: &Explanation,
+    deadline: Option<&DeadlineStanding>,
+    noticed: &[FindingRow],
+    now: Timestamp,
+    zone: &TimeZone,
+) -> String {
     let mut lines = vec![format!("{}: {}", told.name, words::hold::sentence(told, now))];
     lines.push(String::new());
     let deadline = deadline.into_iter().flat_map(words::deadline::of_standing);
-    lines.extend(facts(told).into_iter().chain(deadline).map(|(what, value)| format!("  {what:<10}  {value}")));
+    let noticed = noticed.iter().map(|finding| ("noticed", words::watch::finding(finding, now)));
+    lines.extend(
+        facts(told).into_iter().chain(deadline).chain(noticed).map(|(what, value)| format!("  {what:<10}  {value}")),
+    );
     let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
     text + &past(&told.history, now, zone)
 }
@@ -161,9 +180,9 @@ mod tests {
 
     #[test]
     fn one_who_has_a_deadline_is_told_all_about_it() {
-        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), &[], at(0), &TimeZone::UTC));
         let told = explained(None);
-        let json = serde_json::to_value(Explained::of(&told, Some(standing("trainer")))).unwrap();
+        let json = serde_json::to_value(Explained::of(&told, Some(standing("trainer")), Vec::new())).unwrap();
         assert_eq!((&json["name"], &json["deadline"]["work"]["risk"]), (&"train-8".into(), &"safe".into()));
     }
 
@@ -171,11 +190,11 @@ mod tests {
     fn a_label_that_is_not_understood_is_told_to_people_and_programs() {
         let unread_labels = vec!["`berth.deadline`: `abc` is not a deadline".to_owned()];
         let standing = DeadlineStanding { counts: None, unread_labels, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC);
         let lines = "  deadline    none\n  label       not understood: `berth.deadline`: `abc` is not a deadline\n";
         assert!(told.contains(lines), "{told}");
         let told = explained(None);
-        let json = serde_json::to_value(Explained::of(&told, Some(standing))).unwrap();
+        let json = serde_json::to_value(Explained::of(&told, Some(standing), Vec::new())).unwrap();
         assert_eq!(json["unread_labels"][0], "`berth.deadline`: `abc` is not a deadline");
     }
 
@@ -183,10 +202,10 @@ mod tests {
     fn a_deadline_that_a_person_took_away_is_told_as_such() {
         let given = Some(Given { deadline: None, by_uid: 0, at: at(-5) });
         let standing = DeadlineStanding { given, counts: None, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC);
         assert!(told.contains("  deadline    none: taken away by root, whatever its labels say\n"), "{told}");
         let standing = DeadlineStanding { given: None, ..standing };
-        assert!(!text(&explained(None), Some(&standing), at(0), &TimeZone::UTC).contains("deadline"));
+        assert!(!text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC).contains("deadline"));
     }
 
     #[test]
@@ -202,17 +221,35 @@ mod tests {
             vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
         let hold = HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() };
         let told = Explanation { history, ..explained(Some(hold)) };
-        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), &[], at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn one_who_is_free_and_was_never_held() {
-        insta::assert_snapshot!(text(&explained(None), None, at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), None, &[], at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn escape_sequences_in_names_do_not_reach_the_terminal() {
         let told = Explanation { name: "a\u{1b}[2J".into(), ..explained(None) };
-        assert!(!text(&told, None, at(0), &TimeZone::UTC).contains('\u{1b}'));
+        assert!(!text(&told, None, &[], at(0), &TimeZone::UTC).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn what_is_noticed_is_told_with_since_when_and_how_sure() {
+        let finding = FindingRow {
+            tenant: explained(None).tenant,
+            name: "trainer".into(),
+            gpu: Some(berth_model::GpuIndex(1)),
+            kind: berth_model::watch::Kind::MemoryDrift,
+            since: at(-600),
+            sure: 0.98,
+            words: "its memory grows by 2.0 GiB an hour".into(),
+        };
+        let told = text(&explained(None), None, &[finding], at(0), &TimeZone::UTC);
+        assert!(
+            told.contains("noticed     its memory grows by 2.0 GiB an hour on GPU 1, for 10m00s (98 % sure)"),
+            "{told}"
+        );
     }
 }

@@ -133,7 +133,7 @@ fn limit(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("write a number from 1 to {MOST_TOLD}"))
 }
 
-fn since(text: &str) -> Result<Timestamp, String> {
+pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     instant(text, &Zoned::now())
         .ok_or_else(|| "write a duration such as `2h` or `7d`, a day such as `2026-11-15`, or an instant".to_owned())
 }

@@ -8,7 +8,9 @@ Examples:
   berth load --tasks 5 --task-gap 1s..3s
   berth load hold --alloc-bytes 20GiB --hold 30s
   berth load light --period 50ms
-  berth load --fail-at kernel --fail-how kill";
+  berth load --fail-at kernel --fail-how kill
+  berth load serve --rate 200      requests at random, for measurements beside
+  berth load train --kernel-ms 20  another program";
 
 /// Run a naive matrix product on a GPU, phase by phase, and print true times as JSON lines
 #[derive(Debug, clap::Args)]
@@ -16,7 +18,7 @@ Examples:
 #[group(id = "berth-load")]
 pub struct Args {
     #[command(flatten)]
-    load: berth_load::Args,
+    load: berth_load::roles::Load,
 }
 
 fn help() -> String {
@@ -24,5 +26,5 @@ fn help() -> String {
 }
 
 pub fn run(args: Args) -> ExitCode {
-    berth_load::run(&args.load.into()).into()
+    args.load.run().into()
 }

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-use berth_api::{PolicyRequest, paths};
+use anyhow::{Result, bail};
+use berth_api::{KernelPolicyRequest, PolicyRequest, paths};
+use berth_model::Settings;
 use berth_model::control::PolicyView;
-use berth_model::settings::PolicyName;
+use berth_model::settings::{KernelPolicyName, PolicyName};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use toml::Table;
@@ -40,10 +41,15 @@ Examples:
   berth policy set fifo --dry-run       what it holds is released; it only says what it would do
   berth policy set fifo --dry-run=false
   berth policy set edf
+  berth policy set slo                  at the level of kernels; holds stay as they are
+  berth policy set off --kernels
 
 off: nobody but persons hold. fifo: tenants that would contend compute one after the other.
 edf: they do so in the order of their deadlines, and those without one get what is left.
 paper: newcomers are paused at first sight, as published.
+At the level of kernels, for tenants that take part there: jct ends jobs as soon as possible on average,
+slo keeps what was promised (`berth slo`), hybrid weighs both and fairness. Nothing that runs is stopped:
+the next plan is the new policy's. kernels.policy sets it for good.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
 the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
@@ -81,7 +87,10 @@ struct ShowArgs {
 struct SetArgs {
     /// Which
     #[arg(value_name = "POLICY", value_parser = policies())]
-    policy: PolicyName,
+    policy: Policy,
+    /// `off` is meant for the level of kernels, and not for holds
+    #[arg(long, conflicts_with = "dry_run")]
+    kernels: bool,
     /// Decide and tell, but do nothing [default: hold.dry_run]
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dry_run: Option<bool>,
@@ -90,10 +99,23 @@ struct SetArgs {
     json: bool,
 }
 
-fn policies() -> impl TypedValueParser<Value = PolicyName> {
-    const ALL: [PolicyName; 4] = [PolicyName::Off, PolicyName::Fifo, PolicyName::Edf, PolicyName::Paper];
-    let chosen = |word: String| ALL.into_iter().find(|policy| policy.as_str() == word);
-    PossibleValuesParser::new(ALL.map(PolicyName::as_str)).map(move |word| chosen(word).unwrap_or(PolicyName::Off))
+/// Of one level or the other: only `off` is a word of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Holds(PolicyName),
+    Kernels(KernelPolicyName),
+}
+
+fn policies() -> impl TypedValueParser<Value = Policy> {
+    const HOLDS: [PolicyName; 4] = [PolicyName::Off, PolicyName::Fifo, PolicyName::Edf, PolicyName::Paper];
+    const KERNELS: [KernelPolicyName; 3] = [KernelPolicyName::Jct, KernelPolicyName::Slo, KernelPolicyName::Hybrid];
+    let words = HOLDS.map(PolicyName::as_str).into_iter().chain(KERNELS.map(KernelPolicyName::as_str));
+    let chosen = |word: &str| {
+        let kernels = KERNELS.into_iter().find(|policy| policy.as_str() == word).map(Policy::Kernels);
+        kernels.or_else(|| HOLDS.into_iter().find(|policy| policy.as_str() == word).map(Policy::Holds))
+    };
+    let parser = PossibleValuesParser::new(words.collect::<Vec<_>>());
+    parser.map(move |word| chosen(&word).unwrap_or(Policy::Holds(PolicyName::Off)))
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
@@ -101,8 +123,12 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     let (view, json): (PolicyView, bool) = match &args.command {
         Command::Show(args) => (ask(&settings, |client| async move { client.get(paths::POLICY).await })??, args.json),
-        Command::Set(SetArgs { policy, dry_run, json }) => {
-            let request = PolicyRequest { policy: *policy, dry_run: *dry_run };
+        Command::Set(args @ SetArgs { dry_run, json, .. }) => {
+            let policy = match args.chosen()? {
+                Policy::Kernels(policy) => return set_kernels(&settings, policy, *json),
+                Policy::Holds(policy) => policy,
+            };
+            let request = PolicyRequest { policy, dry_run: *dry_run };
             let set = ask(&settings, |client| async move { client.post(paths::POLICY, &request).await })??;
             (set, *json)
         }
@@ -114,6 +140,32 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             let (policy, until) = (words::hold::policy(view.policy, view.dry_run), "until the daemon is restarted");
             Stdout::line(&format!("{policy} decides now, {until}"))?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl SetArgs {
+    fn chosen(&self) -> Result<Policy> {
+        match (self.policy, self.kernels, self.dry_run) {
+            (Policy::Holds(PolicyName::Off), true, _) => Ok(Policy::Kernels(KernelPolicyName::Off)),
+            (Policy::Holds(policy), true, _) => bail!("{} is a policy of holds", policy.as_str()),
+            (Policy::Kernels(policy), _, Some(_)) => {
+                bail!("{} is of the level of kernels, where there is no dry run", policy.as_str())
+            }
+            (policy, ..) => Ok(policy),
+        }
+    }
+}
+
+fn set_kernels(settings: &Settings, policy: KernelPolicyName, json: bool) -> Result<ExitCode> {
+    let request = KernelPolicyRequest { policy };
+    let set: KernelPolicyRequest =
+        ask(settings, |client| async move { client.post(paths::KERNEL_POLICY, &request).await })??;
+    if json {
+        Stdout::json(&set)?;
+    } else {
+        let policy = set.policy.as_str();
+        Stdout::line(&format!("{policy} plans at the level of kernels now, until the daemon is restarted"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

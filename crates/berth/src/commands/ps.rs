@@ -144,7 +144,8 @@ fn show(args: &Args, snapshot: &Snapshot, record: Option<&OnRecord>, told: &mut 
     let management = snapshot.management.as_ref().filter(|_| args.gpu.is_none());
     let queue = management.and_then(|all| words::hold::queue(all, snapshot.taken_at));
     let recorded = record.and_then(|record| words::hold::on_record(record, snapshot.taken_at));
-    for (title, lines) in queue.into_iter().chain(recorded) {
+    let kernels = snapshot.kernels.as_ref().and_then(words::kernels::listed);
+    for (title, lines) in queue.into_iter().chain(kernels).chain(recorded) {
         text += &format!("\n{title}\n{}", lines.into_iter().map(|line| line + "\n").collect::<String>());
     }
     if args.all {

@@ -17,7 +17,7 @@ use crate::asking::{AskError, EXIT_CODES, ask};
 use crate::cli::Global;
 use crate::columns::printable;
 use crate::out::{Stdout, say};
-use crate::{logging, settings, words};
+use crate::{logging, settings, sight, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,6 +82,7 @@ struct Left {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
+    sight::widen(&settings);
     match &args.tenant {
         Some(tenant) => one(args, tenant, &settings),
         None => all(args, &settings),

@@ -19,7 +19,7 @@ Examples:
 Keys: ? shows them. Who waits is listed in order, with for whom and until when; Enter tells more of
 one. FLOAT is what is left until the work under way is due: green, yellow if it is tight, red if it
 will probably be late or is; f sorts by it. Without a daemon berth watches by itself while this
-runs, and shows who is held by its records.";
+runs, and shows who is held by its records. N shows the nodes of the cluster, as `berth nodes` does.";
 
 /// Show the GPUs and who is on them, live
 #[derive(Debug, clap::Args)]

@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use super::command::Verb;
 use super::flags::FlagSet;
 use super::help;
+use super::kernel_level::Offer;
 use super::plan::Asks;
 use super::ps::SetDeadline;
 use super::set;
@@ -72,6 +73,26 @@ impl Client {
         self.command(name, args).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output()
     }
 
+    /// A command that is to be waited for; its streams are those of this process.
+    pub fn child(&self, args: &[OsString]) -> Command {
+        self.command("docker".as_ref(), args)
+    }
+
+    /// The flags of `service create`; `None` if its help cannot be read.
+    pub fn service_flags(&self) -> Option<FlagSet> {
+        self.flags_of(&["service", "create"])
+    }
+
+    /// No engine is asked, which could be far away: the client is told of one that is not there.
+    fn flags_of(&self, words: &[&str]) -> Option<FlagSet> {
+        let words: Vec<OsString> = words.iter().chain(&["--help"]).map(OsString::from).collect();
+        let mut command = self.command("docker".as_ref(), &words);
+        OF_THE_ENGINE.iter().for_each(|name| without(&mut command, name));
+        command.env("DOCKER_HOST", "unix:///dev/null").stdin(Stdio::null());
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        help::flags(&String::from_utf8_lossy(&output.stdout))
+    }
+
     fn command(&self, name: &OsStr, args: &[OsString]) -> Command {
         let mut command = Command::new(&self.path);
         command.arg0(name).args(args).env(DEPTH, (self.depth + 1).to_string());
@@ -81,14 +102,8 @@ impl Client {
 }
 
 impl Asks for Client {
-    /// No engine is asked, which could be far away: the client is told of one that is not there.
     fn flags(&self, of: Verb) -> Option<FlagSet> {
-        let verb = if of == Verb::Create { "create" } else { "run" };
-        let mut command = self.command("docker".as_ref(), &[verb.into(), "--help".into()]);
-        OF_THE_ENGINE.iter().for_each(|name| without(&mut command, name));
-        command.env("DOCKER_HOST", "unix:///dev/null").stdin(Stdio::null());
-        let output = command.output().ok().filter(|output| output.status.success())?;
-        help::flags(&String::from_utf8_lossy(&output.stdout))
+        self.flags_of(&[if of == Verb::Create { "create" } else { "run" }])
     }
 
     fn formats_ps(&self, config: Option<&str>) -> bool {
@@ -101,6 +116,10 @@ impl Asks for Client {
 
     fn set_deadlines(&self) -> Vec<SetDeadline> {
         set::deadlines()
+    }
+
+    fn kernel_level(&self) -> Result<Offer, String> {
+        set::kernel_level()
     }
 }
 

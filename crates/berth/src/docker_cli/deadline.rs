@@ -94,6 +94,11 @@ fn of_label(label: &str) -> Option<&str> {
     (name == LABEL).then_some(value)
 }
 
+/// How many tokens a deadline takes that stands at `at`; `None` if none does.
+pub fn tokens_at(args: &[String], at: usize) -> Option<usize> {
+    ours(args, at).map(|ours| ours.tokens)
+}
+
 struct Ours<'a> {
     flag: &'static str,
     value: Option<&'a str>,

@@ -9,9 +9,12 @@ mod command;
 mod deadline;
 mod flags;
 mod help;
+mod kernel_level;
+pub mod placing;
 mod plan;
 mod plugin;
 mod ps;
+pub mod service;
 mod set;
 
 use std::ffi::{OsStr, OsString};
@@ -51,7 +54,8 @@ pub fn run_if_named_so() -> Option<ExitCode> {
 fn plugin(args: &[OsString]) -> ExitCode {
     match plugin::wanted(args) {
         Wanted::Text(text) => show(&text),
-        Wanted::Client(args) => start(STAND_IN.as_ref(), &args, "berth "),
+        Wanted::Client(args) => run_here(&args),
+        Wanted::Service { globals, args } => placing::from_plugin(&globals, &args),
         Wanted::Nothing { word } => {
             say(&format!(
                 "docker: unknown command: docker berth {word}\n\nRun 'docker berth --help' for more information"
@@ -59,6 +63,11 @@ fn plugin(args: &[OsString]) -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// A command of the client, with deadlines, on this host.
+pub fn run_here(args: &[OsString]) -> ExitCode {
+    start(STAND_IN.as_ref(), args, "berth ")
 }
 
 /// `group`: words that people write before the command, for what they are told about it.

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use super::command::{self, Command, Verb};
 use super::deadline::{self, WrongDeadline};
 use super::flags::FlagSet;
+use super::kernel_level::{self, Offer};
 use super::ps::{self, SetDeadline};
 
 /// What is known outside: by the client about itself, and by berth's daemon.
@@ -15,6 +16,8 @@ pub trait Asks {
     fn flags(&self, of: Verb) -> Option<FlagSet>;
     /// Whether its settings, in this directory if one is named, say how `docker ps` looks.
     fn formats_ps(&self, config: Option<&str>) -> bool;
+    /// What containers that take part at the level of kernels are given here; an error says why nothing.
+    fn kernel_level(&self) -> Result<Offer, String>;
     /// Deadlines that people have set since their containers were made.
     fn set_deadlines(&self) -> Vec<SetDeadline>;
 }
@@ -33,14 +36,16 @@ pub enum Plan {
 pub enum Refusal {
     #[error("{why}")]
     Deadline { words: String, why: WrongDeadline },
-    #[error("a deadline is given, and the help of 'docker {words}' does not tell which flags take a value")]
+    #[error("--kernel-level: {why}")]
+    KernelLevel { words: String, why: String },
+    #[error("a flag of berth's is given, and the help of 'docker {words}' does not tell which flags take a value")]
     NoFlags { words: String },
 }
 
 impl Refusal {
     /// As the client tells it.
     pub fn told(&self, group: &str) -> String {
-        let (Refusal::Deadline { words, .. } | Refusal::NoFlags { words }) = self;
+        let (Refusal::Deadline { words, .. } | Refusal::KernelLevel { words, .. } | Refusal::NoFlags { words }) = self;
         let command = format!("docker {group}{words}");
         format!(
             "{self}\n\nUsage:  {command} [OPTIONS] IMAGE [COMMAND] [ARG...]\n\nRun '{command} --help' for more information"
@@ -73,7 +78,7 @@ fn listing(args: &[OsString], tokens: &[String], command: &Command, client: &imp
 fn creation(args: &[OsString], tokens: &[String], command: Command, client: &impl Asks) -> Result<Plan, Refusal> {
     let Command { verb, words, args_at, .. } = command;
     let own = &tokens[args_at..];
-    let may_have_one = deadline::may_be_in(own);
+    let may_have_one = deadline::may_be_in(own) || kernel_level::may_be_in(own);
     if !may_have_one && !own.iter().any(|token| token == "--help") {
         return Ok(Plan::AsIs);
     }
@@ -82,6 +87,9 @@ fn creation(args: &[OsString], tokens: &[String], command: Command, client: &imp
         None if may_have_one => return Err(Refusal::NoFlags { words }),
         None => return Ok(Plan::AsIs),
     };
+    if let Some(at) = kernel_level::find(own, &flags).first() {
+        return take_part(args, args_at + at, words, client);
+    }
     let found = deadline::find(own, &flags).map_err(|why| Refusal::Deadline { words, why })?;
     let (is_help, mut args) = (found.is_help, args.to_vec());
     let Some(label) = found.label else { return Ok(if is_help { Plan::Help(args) } else { Plan::AsIs }) };
@@ -89,6 +97,17 @@ fn creation(args: &[OsString], tokens: &[String], command: Command, client: &imp
     // The client shows flags that are given otherwise than others.
     args.splice(tokens, (!is_help).then_some(label.by.into()));
     Ok(if is_help { Plan::Help(args) } else { Plan::With(args) })
+}
+
+/// Puts in its place what the flag at `at` stands for, and goes on from there: a deadline may be given, too.
+fn take_part(args: &[OsString], at: usize, words: String, client: &impl Asks) -> Result<Plan, Refusal> {
+    let offer = client.kernel_level().map_err(|why| Refusal::KernelLevel { words, why })?;
+    let mut args = args.to_vec();
+    args.splice(at..=at, kernel_level::instead(&offer).into_iter().map(OsString::from));
+    match plan(&args, client)? {
+        Plan::AsIs => Ok(Plan::With(args)),
+        further => Ok(further),
+    }
 }
 
 #[cfg(test)]

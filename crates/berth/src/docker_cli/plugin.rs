@@ -1,4 +1,5 @@
-//! `docker berth …`: the stand-in's `run`, `create` and `ps` as a plugin of the client, for those who leave `docker` as it is.
+//! `docker berth …`: the stand-in's `run`, `create` and `ps` as a plugin of the client, for those who leave `docker` as it is; and
+//! `service create`, which places.
 //!
 //! The client starts a plugin with its own global flags, then the plugin's name, then the rest. What is left without the name is
 //! a command line of the client.
@@ -17,18 +18,22 @@ Usage:  docker berth COMMAND
 Containers with deadlines: how long each of their GPU tasks may take
 
 Commands:
-  run         Create and run a new container from an image
-  create      Create a new container
-  ps          List containers, with their deadlines
+  run             Create and run a new container from an image
+  create          Create a new container
+  ps              List containers, with their deadlines
+  service create  Create a new service on the node where its deadline can be met
 
 `run` and `create` take all flags of `docker run` and `docker create`, and one more:
 
  -dl, --deadline duration   Deadline of a GPU task: seconds, or with a unit (1500ms, 9s, 2m)
 
+`service create` takes all flags of `docker service create`, and --deadline, --memory, --takes, --unit, --gpus and --explain.
+
 Examples:
   docker berth run --deadline 9s --gpus all IMAGE
   docker berth create -dl 9 --name solver IMAGE
   docker berth ps -a
+  docker berth service create --deadline 9s --memory 20GiB --name solver IMAGE
 
 berth judges every GPU task by it: `berth ps`, `berth history NAME`.
 ";
@@ -40,6 +45,8 @@ pub enum Wanted {
     Text(String),
     /// The command line that the client itself is to be started with, but for deadlines.
     Client(Vec<OsString>),
+    /// A service with a place: the client's global flags, and what stands behind `service create`.
+    Service { globals: Vec<OsString>, args: Vec<OsString> },
     /// Something that there is not.
     Nothing { word: String },
 }
@@ -57,6 +64,12 @@ pub fn wanted(args: &[OsString]) -> Wanted {
     let Some(at) = name_at else { return Wanted::Text(HELP.to_owned()) };
     match word(at + 1) {
         Some("run" | "create" | "ps") => Wanted::Client(without(args, at)),
+        Some("service") if word(at + 2) == Some("create") => {
+            Wanted::Service { globals: args[..at].to_vec(), args: args[at + 3..].to_vec() }
+        }
+        Some("service") => {
+            Wanted::Nothing { word: format!("service {}", word(at + 2).unwrap_or_default()).trim_end().to_owned() }
+        }
         None | Some("help" | "--help" | "-h") => Wanted::Text(HELP.to_owned()),
         Some(word) => Wanted::Nothing { word: word.to_owned() },
     }
@@ -71,7 +84,7 @@ fn completion(args: &[OsString], has_command: bool) -> Wanted {
     match has_command {
         true => Wanted::Client(without(args, 1)),
         // 4: no files.
-        false => Wanted::Text("run\ncreate\nps\n:4\n".to_owned()),
+        false => Wanted::Text("run\ncreate\nps\nservice\n:4\n".to_owned()),
     }
 }
 
@@ -107,8 +120,16 @@ mod tests {
     }
 
     #[test]
+    fn a_service_is_placed_with_the_global_flags_before_it() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let wanted = Wanted::Service { globals: words("-H unix:///x"), args: words("--deadline 9s image") };
+        assert_eq!(asked("-H unix:///x berth service create --deadline 9s image"), wanted);
+    }
+
+    #[test]
     fn what_there_is_not_is_told_by_its_name() {
         assert_eq!(asked("berth rm x"), Wanted::Nothing { word: "rm".into() });
+        assert_eq!(asked("berth service ls"), Wanted::Nothing { word: "service ls".into() });
         assert_eq!(asked("--tls berth container run x"), Wanted::Nothing { word: "container".into() });
     }
 

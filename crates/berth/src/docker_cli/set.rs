@@ -1,14 +1,15 @@
 //! Deadlines other than a container was made with: set since, or put within the bounds. The daemon knows them, if there is one and it
 //! answers at once; the list of containers does not wait for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_api::Client;
 use berth_model::control::DeadlineStanding;
 use berth_model::snapshot::DeadlineRow;
-use berth_model::{Runtime, TenantKey};
+use berth_model::{Runtime, Settings, TenantKey};
 
+use super::kernel_level::Offer;
 use super::ps::SetDeadline;
 use crate::cli::Global;
 use crate::{live, settings};
@@ -26,9 +27,28 @@ pub fn deadlines() -> Vec<SetDeadline> {
     told.into_iter().filter_map(set).take(MOST).collect()
 }
 
-fn ask() -> Option<Vec<DeadlineStanding>> {
+/// What the settings of this host have for containers that take part at the level of kernels.
+pub fn kernel_level() -> Result<Offer, String> {
+    let kernels = load().map_err(|error| format!("{error:#}"))?.kernels;
+    if !kernels.enabled {
+        return Err(
+            "nobody takes part here: set `kernels.enabled = true` in berth's settings and restart it".to_owned()
+        );
+    }
+    if !kernels.library.exists() {
+        return Err(format!("there is no {} (kernels.library)", kernels.library.display()));
+    }
+    let text = |path: &Path| path.display().to_string();
+    Ok(Offer { library: text(&kernels.library), socket: text(&kernels.socket) })
+}
+
+fn load() -> anyhow::Result<Settings> {
     let named = std::env::var_os(SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let settings = settings::load(&Global { socket: named, ..Global::default() }).ok()?;
+    Ok(settings::load(&Global { socket: named, ..Global::default() })?)
+}
+
+fn ask() -> Option<Vec<DeadlineStanding>> {
+    let settings = load().ok()?;
     let client = Client::new(&settings.api.socket);
     let answer = async { tokio::time::timeout(MOMENT, client.deadlines(None)).await };
     live::runtime().ok()?.block_on(answer).ok()?.ok()

@@ -7,6 +7,7 @@
 //! A guard that dies is replaced by the daemon. If both die, the next daemon, or `berth release --all`, finds the journal.
 //! `docs/decisions/0004-the-guard.md` says why it is made this way.
 
+mod apart;
 mod hands;
 mod link;
 mod process;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use berth_host::probes::read_halted;
 use berth_store::{Journal, JournalError};
 
+use super::apart::stand_apart;
 use super::link::{Inbox, Plan};
 use super::undo::{End, Undo};
 use super::{hands, tell_unusable};
@@ -15,8 +16,6 @@ use crate::logging;
 
 /// For the daemon's lock to come free after its socket hung up: the kernel closes one right after the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of the kernel's -1000 to 1000: when memory runs out, others go first.
-const OOM_SCORE: &str = "-900";
 
 /// Standard input is the socket of the daemon that started it.
 pub fn run() -> Result<()> {
@@ -26,7 +25,7 @@ pub fn run() -> Result<()> {
         "there is no daemon on standard input: it starts guards itself, and `berth release --all` undoes holds",
     )?;
     logging::start(&plan.settings.log)?;
-    stand_apart();
+    stand_apart(&plan.settings);
     if let Err(error) = inbox.tell_ready() {
         tracing::debug!(%error, "the daemon was gone before its guard was in place");
     }
@@ -58,14 +57,4 @@ fn undo(plan: &Plan, descriptors: &[OwnedFd]) -> Result<()> {
         End::MadeRoom => tracing::info!(left = undone.left.len(), "another goes on with what is left"),
     }
     Ok(())
-}
-
-/// Signals of the daemon's terminal do not reach it, and the kernel spares it. Without the rights it stays as it is.
-fn stand_apart() {
-    if let Err(error) = rustix::process::setsid() {
-        tracing::debug!(%error, "the guard stays in its session");
-    }
-    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
-        tracing::debug!(%error, "the guard is not spared when memory runs out");
-    }
 }

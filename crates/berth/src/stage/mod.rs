@@ -33,6 +33,8 @@ pub enum GpuChoice {
         profile: String,
         gpus: u32,
         time_scale: Option<u32>,
+        /// All processes are clients of an MPS server.
+        mps: bool,
     },
     /// The host's own driver.
     Real,
@@ -145,8 +147,8 @@ impl Stage {
         let memory = made(in_memory).context("making a directory in memory")?;
         std::fs::create_dir(dir.path().join("out"))?;
         let gpu = match gpu {
-            GpuChoice::Sim { profile, gpus, time_scale } => {
-                Some(SimGpu::start(&dir.path().join("sim"), profile, *gpus, *time_scale)?)
+            GpuChoice::Sim { profile, gpus, time_scale, mps } => {
+                Some(SimGpu::start(&dir.path().join("sim"), profile, *gpus, *time_scale, *mps)?)
             }
             GpuChoice::Real => None,
         };

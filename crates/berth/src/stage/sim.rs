@@ -18,7 +18,7 @@ pub struct SimGpu {
 }
 
 impl SimGpu {
-    pub fn start(dir: &Path, profile: &str, gpus: u32, time_scale: Option<u32>) -> anyhow::Result<Self> {
+    pub fn start(dir: &Path, profile: &str, gpus: u32, time_scale: Option<u32>, mps: bool) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let log = dir.with_extension("log");
         let program = std::env::current_exe().context("finding this program")?;
@@ -36,6 +36,9 @@ impl SimGpu {
         command.arg(dir);
         if let Some(scale) = time_scale {
             command.args(["--time-scale", &scale.to_string()]);
+        }
+        if mps {
+            command.arg("--mps");
         }
         command.stdin(Stdio::piped()).stdout(File::create(&log)?).stderr(File::create(&log)?);
         let server = command.spawn().context("starting the simulated GPU")?;

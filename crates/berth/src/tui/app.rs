@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use berth_model::{Bytes, GpuIndex, GpuUuid, Percent, Snapshot, TaskRow, TenantKey};
 
+use super::cluster::Cluster;
 use super::history::History;
 use super::keys::Action;
 use super::sorting::{self, Order};
@@ -51,6 +52,7 @@ pub enum Flow {
 pub struct App {
     pub origin: Origin,
     pub socket: PathBuf,
+    pub placer_socket: PathBuf,
     /// What keeps news from coming, while something does.
     pub trouble: Option<String>,
     /// How long a daemon that is connected has said nothing, if that is longer than it should be.
@@ -67,13 +69,16 @@ pub struct App {
     is_typing: bool,
     pub selected: Option<RowKey>,
     pub open: Open,
+    /// The nodes of the cluster, while they are shown instead.
+    pub cluster: Option<Cluster>,
 }
 
 impl App {
-    pub fn new(origin: Origin, socket: PathBuf) -> Self {
+    pub fn new(origin: Origin, socket: PathBuf, placer_socket: PathBuf) -> Self {
         Self {
             origin,
             socket,
+            placer_socket,
             trouble: None,
             silence: None,
             snapshot: None,
@@ -86,6 +91,7 @@ impl App {
             is_typing: false,
             selected: None,
             open: Open::Nothing,
+            cluster: None,
         }
     }
 
@@ -150,8 +156,10 @@ impl App {
             Action::Help => self.open = if self.open == Open::Help { Open::Nothing } else { Open::Help },
             Action::Back => self.back(),
             Action::Details => self.toggle_details(),
+            Action::Cluster => self.toggle_cluster(),
             Action::Sort(key) => self.order = Order { key, is_reversed: false },
             Action::Reverse => self.order.is_reversed = !self.order.is_reversed,
+            Action::StartFilter if self.cluster.is_some() => {}
             Action::StartFilter => (self.is_typing, self.open) = (true, Open::Nothing),
             Action::Type(c) => self.filter.push(c),
             Action::Erase => drop(self.filter.pop()),
@@ -169,6 +177,8 @@ impl App {
     fn back(&mut self) {
         if self.open != Open::Nothing {
             self.open = Open::Nothing;
+        } else if self.cluster.is_some() {
+            self.cluster = None;
         } else {
             self.is_typing = false;
             self.filter.clear();
@@ -179,12 +189,28 @@ impl App {
         self.select(0);
         self.open = match self.open {
             Open::Details => Open::Nothing,
-            Open::Nothing | Open::Help if self.selected.is_some() => Open::Details,
+            Open::Nothing | Open::Help if self.has_selected() => Open::Details,
             other => other,
         };
     }
 
+    fn toggle_cluster(&mut self) {
+        self.open = Open::Nothing;
+        self.cluster = if self.cluster.is_some() { None } else { Some(Cluster::default()) };
+    }
+
+    /// There is something to tell more of.
+    fn has_selected(&self) -> bool {
+        match &self.cluster {
+            Some(cluster) => cluster.selected_index().is_some(),
+            None => self.selected.is_some(),
+        }
+    }
+
     fn select(&mut self, by: isize) {
+        if let Some(cluster) = &mut self.cluster {
+            return cluster.select(by);
+        }
         let rows = self.rows();
         let Some(now) = self.selected_index() else { return };
         let index = now.saturating_add_signed(by).min(rows.len() - 1);

@@ -11,6 +11,8 @@ pub enum Action {
     /// Esc: leaves what is open, then the filter.
     Back,
     Details,
+    /// Shows the nodes of the cluster, or the host again.
+    Cluster,
     Sort(SortKey),
     Reverse,
     StartFilter,
@@ -26,7 +28,7 @@ pub enum Action {
 }
 
 /// What the help shows, in this order.
-pub const HELP: [(&str, &str); 14] = [
+pub const HELP: [(&str, &str); 15] = [
     ("m", "sort by memory"),
     ("c", "sort by core use"),
     ("t", "sort by time on the GPU"),
@@ -36,7 +38,8 @@ pub const HELP: [(&str, &str); 14] = [
     ("r", "reverse the order"),
     ("/", "filter by name, owner, id, image, command"),
     ("↑ ↓ j k", "select; also PgUp PgDn Home End"),
-    ("Enter", "details of the selected tenant"),
+    ("Enter", "details of the selected tenant or node"),
+    ("N", "the nodes of the cluster, or this host again"),
     ("Esc", "close, or clear the filter"),
     ("?", "this help"),
     ("q", "quit"),
@@ -79,6 +82,7 @@ fn command(code: KeyCode) -> Option<Action> {
     match code {
         KeyCode::Enter => Some(Action::Details),
         KeyCode::Char('q') => Some(Action::Quit),
+        KeyCode::Char('N') => Some(Action::Cluster),
         KeyCode::Char('?') => Some(Action::Help),
         KeyCode::Char('/') => Some(Action::StartFilter),
         KeyCode::Char('r') => Some(Action::Reverse),

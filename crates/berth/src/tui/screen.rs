@@ -1,5 +1,7 @@
 //! Everything on the screen as finished text and numbers: drawing it needs no thought.
 
+mod nodes;
+
 use berth_model::fields::elapsed;
 use berth_model::snapshot::HoldStage;
 use berth_model::{Bytes, GpuView, Snapshot, SourceStatus, TaskRow, TaskState};
@@ -8,6 +10,7 @@ use jiff::tz::TimeZone;
 use ratatui::layout::Rect;
 
 use super::app::{App, Histories, Open, gpu_memory, key_of, share};
+use super::cluster::Cluster;
 use super::keys::HELP;
 use crate::columns::{Columns, Narrow, cut, printable};
 use crate::countdown;
@@ -72,6 +75,9 @@ pub enum Look {
     State(TaskState),
     /// Kept off the GPU, whatever it was doing.
     Held,
+    /// A node that would take a container, and one that would not.
+    Open,
+    Closed,
 }
 
 impl Look {
@@ -107,17 +113,21 @@ const LEAST_WIDTH: usize = 44;
 /// The mark of the selected row.
 const TABLE_FRAME: usize = 2;
 const KEYS: &str = "q quit  ? help  / filter  Enter details  m c t f n g sort  r reverse";
+const NODE_KEYS: &str = "q quit  ? help  Enter details  N this host";
 
 impl Screen {
     pub fn of(app: &App, area: Rect, clock: Timestamp, zone: &TimeZone) -> Self {
         let width = usize::from(area.width);
+        if let Some(cluster) = &app.cluster {
+            return Self::of_cluster(app, cluster, width, clock, zone);
+        }
         let rows = rows(app, clock);
         let table = table(app, &rows, width);
         let gpus = app.snapshot.iter().flat_map(|snapshot| &snapshot.gpus);
         Self {
             too_narrow: too_narrow(&table, width),
-            title: format!("berth {}", env!("CARGO_PKG_VERSION")),
-            clock: clock.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string(),
+            title: title(),
+            clock: time_of_day(clock, zone),
             status: status(app),
             gpus: gpus
                 .map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&(gpu.index, gpu.uuid.clone())), width))
@@ -128,6 +138,33 @@ impl Screen {
             popup: popup(app, &rows, width, zone),
         }
     }
+
+    fn of_cluster(app: &App, cluster: &Cluster, width: usize, clock: Timestamp, zone: &TimeZone) -> Self {
+        let table = nodes::table(cluster, width);
+        Self {
+            too_narrow: too_narrow(&table, width),
+            title: title(),
+            clock: time_of_day(clock, zone),
+            status: nodes::status(cluster, &app.placer_socket),
+            gpus: Vec::new(),
+            queue: None,
+            table,
+            footer: Footer::Keys(NODE_KEYS.to_owned()),
+            popup: match app.open {
+                Open::Nothing => None,
+                Open::Help => Some(help()),
+                Open::Details => nodes::details(cluster),
+            },
+        }
+    }
+}
+
+fn title() -> String {
+    format!("berth {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn time_of_day(clock: Timestamp, zone: &TimeZone) -> String {
+    clock.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string()
 }
 
 fn too_narrow(table: &TablePanel, width: usize) -> Option<String> {
@@ -259,16 +296,18 @@ fn footer(app: &App) -> Footer {
 fn popup(app: &App, rows: &[TaskRow], width: usize, zone: &TimeZone) -> Option<Popup> {
     match app.open {
         Open::Nothing => None,
-        Open::Help => {
-            let lines = HELP.iter().map(|&(key, does)| (key.to_owned(), does.to_owned()));
-            Some(Popup { title: "Keys".to_owned(), lines: lines.collect(), gauges: Vec::new() })
-        }
+        Open::Help => Some(help()),
         Open::Details => {
             let snapshot = app.snapshot.as_deref()?;
             let row = rows.get(app.selected_index()?)?;
             Some(details(snapshot, row, app.row_histories.get(&key_of(row)), width, zone))
         }
     }
+}
+
+fn help() -> Popup {
+    let lines = HELP.iter().map(|&(key, does)| (key.to_owned(), does.to_owned()));
+    Popup { title: "Keys".to_owned(), lines: lines.collect(), gauges: Vec::new() }
 }
 
 fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, width: usize, zone: &TimeZone) -> Popup {

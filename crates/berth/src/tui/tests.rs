@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use berth_model::cluster::Strategy;
+use berth_model::cluster::api::Nodes;
 use berth_model::{GpuIndex, Snapshot};
 use crossterm::event::{KeyCode, KeyEvent};
 use jiff::tz::TimeZone;
@@ -13,6 +15,7 @@ use super::app::{App, Flow};
 use super::draw::{self, Palette};
 use super::keys;
 use super::screen::Screen;
+use crate::commands::place::samples;
 use crate::live::{Origin, Update};
 use crate::testing::{at, busy, contended, deadlines, empty, gpu, lost, row, shared};
 
@@ -20,7 +23,7 @@ const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
 
 fn app(snapshot: Snapshot) -> App {
-    let mut app = App::new(Origin::Daemon, "/run/berth/berth.sock".into());
+    let mut app = App::new(Origin::Daemon, "/run/berth/berth.sock".into(), "/run/berth/placer.sock".into());
     app.update(Update::Snapshot(shared(snapshot)));
     app
 }
@@ -29,6 +32,18 @@ fn app(snapshot: Snapshot) -> App {
 fn blind(mut snapshot: Snapshot) -> Snapshot {
     snapshot.gpus[0].blind = Some("an internal driver error occurred".into());
     snapshot
+}
+
+fn nodes() -> Nodes {
+    Nodes { engine: "swarm".into(), strategy: Strategy::Fit, idle: None, nodes: samples::nodes(), waiting: Vec::new() }
+}
+
+/// Shows what the placer told.
+fn cluster(told: Result<Nodes, String>) -> App {
+    let mut app = app(busy());
+    press(&mut app, "N");
+    app.cluster.as_mut().unwrap().hear(told);
+    app
 }
 
 /// Twenty steps in which the core of each GPU goes up.
@@ -79,7 +94,7 @@ macro_rules! screens {
 }
 
 screens! {
-    before_the_first_look: App::new(Origin::OurOwn { because: "no daemon".into() }, "/run/berth/berth.sock".into());
+    before_the_first_look: App::new(Origin::OurOwn { because: "no daemon".into() }, "/run/berth/berth.sock".into(), "/run/berth/placer.sock".into());
     an_empty_host: app(empty());
     some_wait_for_one: app(contended());
     some_have_deadlines: {
@@ -131,6 +146,18 @@ screens! {
     the_help: {
         let mut app = app(busy());
         press(&mut app, "?");
+        app
+    };
+    the_nodes_of_a_cluster: cluster(Ok(nodes()));
+    a_node_in_detail: {
+        let mut app = cluster(Ok(nodes()));
+        press(&mut app, "↓\n");
+        app
+    };
+    no_placer: cluster(Err("no placer listens on /run/berth/placer.sock".into()));
+    a_placer_that_went_away: {
+        let mut app = cluster(Ok(nodes()));
+        app.cluster.as_mut().unwrap().hear(Err("no placer listens on /run/berth/placer.sock".into()));
         app
     };
     a_daemon_that_went_away: {
@@ -364,4 +391,33 @@ fn names_cannot_turn_the_screen_around_in_any_view() {
     press(&mut app, "\n");
     let details = drawn(&app, LARGE);
     assert!(details.contains("c\u{fffd}d") && !details.contains(OVERRIDE), "{details}");
+}
+
+#[test]
+fn a_placer_that_places_nothing_says_why() {
+    let told = Nodes { idle: Some("n1 places for this swarm".into()), nodes: Vec::new(), ..nodes() };
+    let shown = drawn(&cluster(Ok(told)), LARGE);
+    assert!(shown.contains("places nothing: n1 places for this swarm"), "{shown}");
+    assert!(shown.contains("swarm has told of no nodes"), "{shown}");
+}
+
+#[test]
+fn the_nodes_are_left_as_they_were_entered_and_what_was_chosen_stays() {
+    let mut app = cluster(Ok(nodes()));
+    press(&mut app, "↓↓");
+    let selected = |app: &App| app.cluster.as_ref().and_then(|cluster| cluster.selected_index());
+    assert_eq!(selected(&app), Some(2));
+    // It is found again where it is now.
+    let mut told = nodes();
+    told.nodes.remove(0);
+    app.cluster.as_mut().unwrap().hear(Ok(told));
+    assert_eq!(selected(&app), Some(1));
+    press(&mut app, "/x");
+    assert!(app.filter.is_empty() && !app.is_typing(), "there is no filter for nodes");
+    press(&mut app, "\n\u{1b}");
+    assert!(app.cluster.is_some(), "Esc closes the details first");
+    press(&mut app, "\u{1b}");
+    assert!(app.cluster.is_none());
+    press(&mut app, "NN");
+    assert!(app.cluster.is_none());
 }

@@ -26,7 +26,7 @@ const PROMISED: [&str; 11] = [
     "task_seconds",
 ];
 /// Beyond the promise. A key that joins or leaves is a change of the interface: it belongs into the changelog.
-const FURTHER: [&str; 10] = [
+const FURTHER: [&str; 12] = [
     "tenant",
     "image",
     "container_started_at",
@@ -37,6 +37,8 @@ const FURTHER: [&str; 10] = [
     "hold",
     "held_seconds",
     "deadline",
+    "memory_needed_bytes",
+    "placement",
 ];
 
 const GIB: u64 = 1 << 30;

@@ -138,7 +138,7 @@ fn light_tenants_that_were_seen_before_are_not_held() {
     assert!((0.03..0.2).contains(&known["duty"].as_f64().unwrap()), "{known}");
     assert!(tenants.iter_mut().all(|tenant| tenant.wait() == 0));
     let management = daemon.snapshot().management.unwrap();
-    assert_eq!(management.holds, HoldCounters::default(), "nobody was held");
+    assert_eq!(management.holds, HoldCounters::default(), "nobody was held: {:?}", history(&daemon, &[]));
 }
 
 #[test]

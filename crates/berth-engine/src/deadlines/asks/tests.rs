@@ -91,6 +91,7 @@ impl Host {
             labels,
             started_at: None,
             health: None,
+            endurance: None,
             stop: Stop::default(),
         })));
         self.turn();

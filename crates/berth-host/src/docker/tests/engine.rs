@@ -18,6 +18,8 @@ pub struct FakeEngine {
 pub struct EngineState {
     /// Names by id.
     pub containers: HashMap<String, String>,
+    /// How many labels containers have, by id, beside their owner's.
+    pub labels: HashMap<String, usize>,
     /// Everything that ever happened, with its time in nanoseconds.
     past: Vec<(u64, String)>,
     streams: Vec<UnixStream>,
@@ -81,11 +83,12 @@ impl FakeEngine {
     pub fn happen(&self, action: &str, id: &str) {
         self.change(|state| {
             let at = u64::try_from(clock_ns()).unwrap();
+            let (labels, seconds) = (state.labels_of(id), at / 1_000_000_000);
+            let actor = format!(r#"{{"ID":"{id}","Attributes":{{{labels}}}}}"#);
             let line = format!(
-                r#"{{"Type":"container","Action":"{action}","Actor":{{"ID":"{id}"}},"time":{},"timeNano":{at}}}"#,
-                at / 1_000_000_000
+                r#"{{"Type":"container","Action":"{action}","Actor":{actor},"time":{seconds},"timeNano":{at}}}"#,
             );
-            state.streams.retain_mut(|stream| writeln!(stream, "{line}").is_ok());
+            state.streams.retain_mut(|stream| tell(stream, &line).is_ok());
             state.past.push((at, line));
         });
     }
@@ -96,6 +99,14 @@ impl FakeEngine {
 
     pub fn listeners(&self) -> usize {
         self.change(|state| state.streams.len())
+    }
+}
+
+impl EngineState {
+    /// As members of a JSON object.
+    fn labels_of(&self, id: &str) -> String {
+        let more = (0..self.labels.get(id).copied().unwrap_or(0)).map(|n| format!(r#","label{n}":"x""#));
+        std::iter::once(r#""berth.owner":"ann""#.to_owned()).chain(more).collect()
     }
 }
 
@@ -120,7 +131,7 @@ fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
         let since = since(query);
         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n");
         for (_, line) in state.past.iter().filter(|(at, _)| *at >= since) {
-            let _ = writeln!(stream, "{line}");
+            let _ = tell(&mut stream, line);
         }
         return state.streams.push(stream);
     }
@@ -139,8 +150,9 @@ fn serve(mut stream: UnixStream, state: &Mutex<EngineState>) {
             &mut stream,
             "200 OK",
             &format!(
-                r#"{{"Id":"{id}","Name":"/{name}","State":{{"Paused":{}}},"Config":{{"Image":"img","Labels":{{"berth.owner":"ann"}}}}}}"#,
-                state.paused.contains(id)
+                r#"{{"Id":"{id}","Name":"/{name}","State":{{"Paused":{}}},"Config":{{"Image":"img","Labels":{{{}}}}}}}"#,
+                state.paused.contains(id),
+                state.labels_of(id)
             ),
         ),
         None => reply(&mut stream, "404 Not Found", r#"{"message":"No such container"}"#),
@@ -166,6 +178,12 @@ fn answer_pause(stream: &mut UnixStream, mut state: MutexGuard<'_, EngineState>,
 fn since(query: &str) -> u64 {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("since=")).expect("a subscription says since when");
     value.replace('.', "").parse().expect("seconds and nine digits")
+}
+
+/// The end of a line comes by itself, as it can with an engine: a reader that takes the line for whole before it keeps back the next one.
+fn tell(stream: &mut UnixStream, line: &str) -> std::io::Result<()> {
+    stream.write_all(line.as_bytes())?;
+    stream.write_all(b"\n")
 }
 
 fn reply(stream: &mut UnixStream, status: &str, body: &str) {

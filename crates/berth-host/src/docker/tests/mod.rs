@@ -178,6 +178,40 @@ fn a_container_the_engine_fails_to_describe_is_asked_about_again() {
     assert_eq!(told.name().0, "slow");
 }
 
+/// The CPU time that the connection takes while a container with so many labels starts, and another after it.
+fn cost_beside(labels: usize) -> Duration {
+    let engine = FakeEngine::start();
+    let (event_tx, event_rx) = channel();
+    let (ask_tx, ask_rx) = mpsc::channel(1);
+    let connection = session::Connection::new(&engine.socket, event_tx, ask_rx);
+    let thread = std::thread::spawn(move || {
+        runtime().unwrap().block_on(connection.keep_up());
+        rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)
+    });
+    let told = Told(event_rx);
+    told.up();
+    eventually("the event stream is open", || engine.listeners() == 1);
+    engine.change(|state| state.labels.insert(A.into(), labels));
+    engine.run(A, "crowded");
+    engine.run(B, "other");
+    let mut facts = std::collections::BTreeMap::new();
+    while facts.len() < 2 {
+        if let Event::Container(told) = told.next() {
+            facts.insert(told.name, (told.image, told.owner, told.labels.len()));
+        }
+    }
+    assert_eq!(facts["crowded"], ("img".into(), None, 0), "no part of its labels is taken for all of them");
+    assert_eq!(facts["other"], ("img".into(), Some("ann".into()), 1));
+    drop(ask_tx);
+    Duration::try_from(thread.join().unwrap()).unwrap()
+}
+
+#[test]
+fn a_container_with_a_million_labels_keeps_no_other_from_being_named() {
+    let (fewer, million) = (cost_beside(100_000), cost_beside(1_000_000));
+    assert!(million < fewer * 30, "ten times the labels take {million:?} instead of {fewer:?}");
+}
+
 #[test]
 fn pauses_are_told_and_so_is_their_end() {
     let engine = FakeEngine::start();

@@ -326,6 +326,21 @@ fn a_person_s_hold_that_a_signal_interrupts_is_taken_up_again() {
     assert_eq!((view.by, view.reason.as_str()), (PERSON, "I said so"));
 }
 
+#[test]
+fn who_must_be_seen_alive_is_let_go_for_a_breath_and_held_again_after_it_by_whoever_held_it() {
+    const BREATH: Duration = Duration::from_secs(11);
+    let mut keeper = keeper(&[1]);
+    keeper.want(&tenant(), Want::Frozen(Freezer::Cgroup), PERSON, "I said so", Mono(0)).unwrap();
+    run(&mut keeper, Mono(0));
+    keeper.breathe(&tenant(), BREATH, Mono(1));
+    assert_eq!(run(&mut keeper, Mono(1)).0, [Step::Thaw(Freezer::Cgroup)]);
+    keeper.breathe(&tenant(), BREATH, Mono(5));
+    assert_eq!(keeper.turn(Mono(5)).again_at, Some(Mono(1) + BREATH), "a breath under way is not a longer one");
+    let (steps, _) = run(&mut keeper, Mono(1) + BREATH);
+    assert_eq!(steps, [Step::Freeze(Freezer::Cgroup)]);
+    assert_eq!(keeper.view(&tenant(), Mono(1) + BREATH).unwrap().by, PERSON);
+}
+
 /// Held by the engine's pause, where owners may not exempt.
 fn paused_strictly() -> Keeper {
     let mut keeper = Keeper::default().with_leaves(Leaves { owners_exempt: false, ..Leaves::default() });

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::help;
+use super::super::kernel_level::Offer;
 use super::*;
 
 struct Client {
@@ -18,6 +19,7 @@ const RUN: &str = "
       --help                 Print usage
   -i, --interactive          Keep STDIN open even if not attached
   -l, --label list           Set meta data on a container
+      --mount mount          Attach a filesystem mount to the container
       --name string          Assign a name to the container
       --rm                   Automatically remove the container
   -t, --tty                  Allocate a pseudo-TTY
@@ -31,6 +33,13 @@ impl Asks for Client {
 
     fn formats_ps(&self, config: Option<&str>) -> bool {
         self.formats_ps || config == Some("/formatted")
+    }
+
+    fn kernel_level(&self) -> Result<Offer, String> {
+        match self.formats_ps {
+            true => Err("off".to_owned()),
+            false => Ok(Offer { library: "/l/lib.so".into(), socket: "/s/d/a.sock".into() }),
+        }
     }
 
     fn set_deadlines(&self) -> Vec<SetDeadline> {
@@ -282,4 +291,25 @@ proptest! {
             prop_assert_eq!(&new[at + 1..], &line[at + 2..]);
         }
     }
+}
+
+const TAKES_PART: &str = "--label=berth.kernel-level=true \
+    --mount=type=bind,source=/l/lib.so,target=/run/berth/lib/libberth_shim.so,readonly \
+    --mount=type=bind,source=/s/d,target=/run/berth/shim,readonly \
+    --env=LD_PRELOAD=/run/berth/lib/libberth_shim.so --env=BERTH_SHIM_SOCKET=/run/berth/shim/a.sock";
+
+#[test]
+fn a_container_that_takes_part_is_given_the_library_and_the_socket_s_directory() {
+    assert_eq!(becomes("run --kernel-level --name a image cmd"), format!("run {TAKES_PART} --name a image cmd"));
+    let both = becomes("run -d -dl 9 --kernel-level image");
+    assert_eq!(both, format!("run -d --label=berth.deadline=9 {TAKES_PART} image"));
+    assert_eq!(becomes("run image --kernel-level"), "as it is", "it is the program's own");
+    assert_eq!(becomes("run --name --kernel-level image"), "as it is", "it is a name");
+}
+
+#[test]
+fn where_nobody_takes_part_nothing_is_started() {
+    let off = Client { formats_ps: true, ..CLIENT };
+    let refusal = plan(&args("run --kernel-level image"), &off).unwrap_err().told("berth ");
+    assert!(refusal.starts_with("--kernel-level: off\n\nUsage:  docker berth run"), "{refusal}");
 }

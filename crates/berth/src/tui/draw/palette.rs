@@ -44,6 +44,8 @@ impl Palette {
     pub fn of(&self, look: Look) -> Style {
         let state = match look {
             Look::Held => return self.held,
+            Look::Open => return Style::new(),
+            Look::Closed => return self.faint,
             Look::State(state) => state,
         };
         match state {

@@ -30,8 +30,12 @@ impl Deref for Daemon {
 
 impl Daemon {
     pub(super) fn start(host: &Host, name: &str, settings: Settings) -> Self {
+        Self::start_by(host, name, settings, Command::new(BERTH))
+    }
+
+    /// `command` runs `berth` with the arguments that are added to it, wherever that may be.
+    pub fn start_by(host: &Host, name: &str, settings: Settings, mut command: Command) -> Self {
         let config = host.write_config(name, &settings);
-        let mut command = Command::new(BERTH);
         command.arg("--config").arg(&config).arg("daemon");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(host.log(name));
         let view = View::of(&settings.api.socket);

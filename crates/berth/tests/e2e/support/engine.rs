@@ -51,6 +51,11 @@ impl Engine {
         run(Command::new("docker").arg("--host").arg(&self.address).args(args))
     }
 
+    /// One that somebody starts under this name, or has.
+    pub fn named(&self, name: &str) -> Container {
+        Container { engine: self.clone(), id: name.to_owned(), name: name.to_owned() }
+    }
+
     /// `berth load` in a container that has the simulated driver, as `berth sim env --docker` says.
     pub fn run(&self, host: &Host, name: &str, options: &[&str], load: &[&str]) -> Container {
         self.run_command(host, name, options, &[&["/berth", "load"], load].concat())

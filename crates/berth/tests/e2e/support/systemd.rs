@@ -95,8 +95,11 @@ impl Systemd {
 
     /// Of `berth.service`.
     pub fn property(&self, name: &str) -> String {
-        let told = self.systemctl(&["show", "berth.service", "--value", "--property", name]).ok();
-        told.trim().to_owned()
+        self.property_of("berth.service", name)
+    }
+
+    pub fn property_of(&self, unit: &str, name: &str) -> String {
+        self.systemctl(&["show", unit, "--value", "--property", name]).ok().trim().to_owned()
     }
 
     /// Pid of the daemon as the test sees it, once there is one.

@@ -1,0 +1,45 @@
+//! The level of kernels: by tenant and GPU, as the tenants' other series.
+
+use std::fmt;
+
+use berth_model::kernels::{KernelLevel, KernelRow};
+use prometheus_client::metrics::counter::ConstCounter;
+
+use super::{Labels, Page, count, float, truth};
+use crate::metrics::names::{self, label};
+
+impl Page<'_, '_> {
+    pub(super) fn kernels(&mut self, level: &KernelLevel) -> fmt::Result {
+        self.single(names::KERNEL_LEADS_LOST, ConstCounter::new(level.totals.leads_lost))?;
+        self.single(names::KERNEL_REFUSED, ConstCounter::new(level.totals.refused))?;
+        self.single(names::KERNEL_PLANS, ConstCounter::new(level.totals.plans))?;
+        let rows = &level.rows;
+        self.gauges(names::KERNEL_ROLE, rows.iter().map(|row| (with_role(row), 1.0)))?;
+        self.gauges(names::KERNEL_STOPPED, rows.iter().map(|row| (labels(row), truth(row.is_stopped))))?;
+        self.gauges(names::KERNEL_YIELDS_TO, rows.iter().map(|row| (labels(row), count(row.yields_to.len()))))?;
+        self.gauges(names::KERNEL_ATTAINMENT, known(rows, |row| row.attainment))?;
+        self.gauges(names::KERNEL_TIME, known(rows, |row| row.kernel_seconds))?;
+        self.gauges(names::KERNEL_ERROR, known(rows, |row| row.prediction_error))?;
+        self.counters(names::KERNEL_LAUNCHES, rows.iter().map(|row| (labels(row), float(row.counters.launches))))?;
+        self.counters(names::KERNEL_STOPS, rows.iter().map(|row| (labels(row), float(row.counters.stops))))?;
+        let given_up = rows.iter().map(|row| (labels(row), float(row.counters.stops_given_up)));
+        self.counters(names::KERNEL_STOPS_GIVEN_UP, given_up)?;
+        self.counters(names::KERNEL_SERVED, rows.iter().map(|row| (labels(row), row.served_seconds)))
+    }
+}
+
+/// What is not known has no series.
+fn known(rows: &[KernelRow], figure: fn(&KernelRow) -> Option<f64>) -> impl Iterator<Item = (Labels, f64)> {
+    rows.iter().filter_map(move |row| Some((labels(row), figure(row)?)))
+}
+
+fn labels(row: &KernelRow) -> Labels {
+    let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| gpu.to_string());
+    vec![(label::TENANT, row.tenant.to_string()), (label::CONTAINER, row.name.clone()), (label::GPU, gpu)]
+}
+
+fn with_role(row: &KernelRow) -> Labels {
+    let mut labels = labels(row);
+    labels.push((label::ROLE, row.role.as_str().to_owned()));
+    labels
+}

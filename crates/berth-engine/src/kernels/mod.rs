@@ -1,0 +1,177 @@
+//! Scheduling at the level of kernels: who takes part, what is planned, and carrying it out.
+//!
+//! One thread, "berth-kernels", owns everything and is woken by clients that come and go, by the loop when it knows something new of a
+//! tenant, and by time: every half a millisecond while two have work on the same GPU, seldom otherwise, never without clients. A leader's
+//! stop needs none of that: it is a word in memory between the two.
+//!
+//! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other.
+
+mod client;
+mod gpu;
+mod lead;
+mod links;
+mod profile;
+mod reading;
+mod requests;
+mod show;
+pub(crate) mod slos;
+mod standing;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use berth_host::clock;
+use berth_host::procs::Registry;
+use berth_host::shim::{Shim, ShimError, Told};
+use berth_model::kernels::KernelLevel;
+use berth_model::settings::{KernelPolicyName, KernelSettings};
+use berth_model::{Event, GpuIndex, GpuUuid, ProcKey, Slo, Snapshot, TenantKey};
+
+use standing::{Standing, standing};
+use world::World;
+
+/// Between two looks at a GPU on which two have work at the same time.
+const CONTENDED: Duration = Duration::from_micros(500);
+/// The same where two could, and where one is alone.
+const CALM: Duration = Duration::from_millis(10);
+const ALONE: Duration = Duration::from_millis(500);
+/// How often what is shown is made anew.
+const SHOWN_EVERY: Duration = Duration::from_millis(200);
+/// What is taken in before the next look.
+const BATCH: usize = 256;
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Input {
+    Client(Told),
+    Tenant(TenantKey, Box<Standing>),
+    Gpus(BTreeMap<GpuUuid, GpuIndex>),
+    Exited(ProcKey),
+    Policy(KernelPolicyName),
+    Stop,
+}
+
+/// What the thread leaves for the loop.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Of whom it wants to know.
+    tenants: BTreeSet<TenantKey>,
+    level: Option<KernelLevel>,
+}
+
+/// The running thread; dropping it frees everybody and hangs up.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    settings: KernelSettings,
+    input_tx: Sender<Input>,
+    shared: Arc<Mutex<Shared>>,
+    /// What the thread was told last.
+    told: BTreeMap<TenantKey, Standing>,
+    told_gpus: BTreeMap<GpuUuid, GpuIndex>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Kernels {
+    pub fn start(settings: &KernelSettings, names: Registry, event_tx: Sender<Event>) -> Result<Self, ShimError> {
+        let (input_tx, input_rx) = mpsc::channel();
+        let told_tx = input_tx.clone();
+        let names = Box::new(move |pid| names.facts(pid));
+        // The receiver lives until the socket is gone.
+        let shim = Shim::start(&settings.socket, names, move |told| drop(told_tx.send(Input::Client(told))))?;
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let world = World::new(settings.clone(), shim, event_tx, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("berth-kernels".into()).spawn(move || run(world, &input_rx));
+        let thread = thread.map_err(|source| ShimError::Io { attempt: "start a thread", source })?;
+        Ok(Self {
+            settings: settings.clone(),
+            input_tx,
+            shared,
+            told: BTreeMap::new(),
+            told_gpus: BTreeMap::new(),
+            thread: Some(thread),
+        })
+    }
+
+    pub fn note(&self, event: &Event) {
+        if let Event::ProcessExited { process, .. } = event {
+            self.tell(Input::Exited(*process));
+        }
+    }
+
+    pub fn set_policy(&self, policy: KernelPolicyName) {
+        self.tell(Input::Policy(policy));
+    }
+
+    /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it.
+    pub fn attend<'a>(
+        &mut self,
+        snapshot: &mut Snapshot,
+        labels: &dyn Fn(&TenantKey) -> Option<&'a BTreeMap<String, String>>,
+        set: &dyn Fn(&TenantKey) -> Option<Slo>,
+    ) {
+        let (tenants, level) = {
+            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            (shared.tenants.clone(), shared.level.clone())
+        };
+        self.told.retain(|tenant, _| tenants.contains(tenant));
+        for tenant in tenants {
+            let now = standing(&tenant, &snapshot.tasks, labels(&tenant), set(&tenant).as_ref(), &self.settings);
+            if self.told.get(&tenant) != Some(&now) {
+                self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
+                self.told.insert(tenant, now);
+            }
+        }
+        let gpus = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index))).collect();
+        if self.told_gpus != gpus {
+            self.told_gpus = gpus;
+            self.tell(Input::Gpus(self.told_gpus.clone()));
+        }
+        snapshot.kernels = level;
+    }
+
+    /// It ends only with this.
+    fn tell(&self, input: Input) {
+        if self.input_tx.send(input).is_err() {
+            tracing::debug!("the thread berth-kernels has ended");
+        }
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        self.tell(Input::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported on its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mut world: World, input_rx: &Receiver<Input>) {
+    loop {
+        let first = match world.wait(clock::now()) {
+            None => input_rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => input_rx.recv_timeout(wait),
+        };
+        let first = match first {
+            Ok(input) => Some(input),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return world.end(),
+        };
+        for input in first.into_iter().chain(input_rx.try_iter().take(BATCH)) {
+            match input {
+                Input::Client(told) => world.hear(told, clock::now()),
+                Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
+                Input::Gpus(gpus) => world.indices = gpus,
+                Input::Exited(process) => world.exited(process),
+                Input::Policy(policy) => world.set_policy(policy),
+                Input::Stop => return world.end(),
+            }
+        }
+        world.turn(clock::now());
+    }
+}

@@ -1,0 +1,129 @@
+//! What is shown of everybody who takes part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_host::shim::ClientId;
+use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::settings::KernelPolicyName;
+use berth_model::{Anchor, GpuIndex, GpuUuid, TenantKey};
+use berth_policy::kernels::Reason;
+
+use super::client::{Client, Lane};
+use super::gpu::Gpu;
+use super::standing::Standing;
+
+pub(super) struct Scene<'a> {
+    pub clients: &'a BTreeMap<ClientId, Client>,
+    pub standings: &'a BTreeMap<TenantKey, Standing>,
+    pub gpus: &'a BTreeMap<GpuUuid, Gpu>,
+    pub indices: &'a BTreeMap<GpuUuid, GpuIndex>,
+    pub anchor: Anchor,
+}
+
+impl Scene<'_> {
+    pub fn level(&self, policy: KernelPolicyName, totals: KernelTotals) -> KernelLevel {
+        let mut rows: Vec<KernelRow> = self.gpus.iter().flat_map(|(uuid, gpu)| self.rows(uuid, gpu)).collect();
+        rows.sort_by(|one, other| {
+            (one.gpu_index, &one.gpu_uuid, &one.name).cmp(&(other.gpu_index, &other.gpu_uuid, &other.name))
+        });
+        KernelLevel { policy, rows, totals }
+    }
+
+    fn rows(&self, uuid: &GpuUuid, gpu: &Gpu) -> Vec<KernelRow> {
+        let mut by_tenant: BTreeMap<&TenantKey, Vec<(ClientId, &Lane)>> = BTreeMap::new();
+        for (id, end) in &gpu.ends {
+            let Some(client) = self.clients.get(id) else { continue };
+            let Some(lane) = client.lanes.get(&end.lane) else { continue };
+            by_tenant.entry(&client.facts.tenant).or_default().push((*id, lane));
+        }
+        by_tenant.into_iter().map(|(tenant, lanes)| self.row(uuid, gpu, tenant, &lanes)).collect()
+    }
+
+    fn row(&self, uuid: &GpuUuid, gpu: &Gpu, tenant: &TenantKey, lanes: &[(ClientId, &Lane)]) -> KernelRow {
+        let standing = self.standings.get(tenant).cloned().unwrap_or_default();
+        let now = self.anchor.mono;
+        let leaders: BTreeSet<ClientId> = lanes
+            .iter()
+            .flat_map(|(id, _)| gpu.ends.get(id).into_iter().flat_map(|end| gpu.links.leaders_of(*end)))
+            .collect();
+        let lost = lanes.iter().filter_map(|(_, lane)| lane.lead.lost_until(now)).max();
+        let attained = lanes.iter().filter_map(|(_, lane)| lane.requests.attained(&standing.slo, now).combined());
+        let attainment = attained.min_by(f64::total_cmp);
+        // Of the process that has been measured most.
+        let book = lanes.iter().map(|(_, lane)| &lane.book).max_by_key(|book| book.samples());
+        let profile = book.map(|book| book.profile(None)).unwrap_or_default();
+        let is_stopped = |(id, lane): &(ClientId, &Lane)| {
+            lane.doing.busy && gpu.ends.get(id).is_some_and(|end| gpu.links.is_stopped(*end))
+        };
+        KernelRow {
+            tenant: tenant.clone(),
+            name: if standing.name.is_empty() { tenant.to_string() } else { standing.name },
+            gpu_index: self.indices.get(uuid).copied(),
+            gpu_uuid: uuid.clone(),
+            clients: u32::try_from(lanes.len()).unwrap_or(u32::MAX),
+            role: role(gpu, lanes, &leaders),
+            yields_to: leaders.iter().filter_map(|id| self.name_of(*id)).collect::<BTreeSet<_>>().into_iter().collect(),
+            is_busy: lanes.iter().any(|(_, lane)| lane.doing.busy),
+            is_stopped: lanes.iter().any(is_stopped),
+            reason: lanes.iter().find_map(|(id, _)| gpu.reason(*id)).map(|reason| self.words(reason)),
+            slo: standing.slo,
+            unread_labels: standing.wrong,
+            attainment,
+            lead_lost_until: lost.map(|until| self.anchor.wall_at(until)),
+            served_seconds: lanes.iter().map(|(_, lane)| lane.served_ns as f64 / 1e9).sum(),
+            kernel_kinds: book.map_or(0, |book| book.kinds() as u64),
+            kernel_seconds: profile.kernel.map(|time| time.as_secs_f64()),
+            kernel_spread: book.and_then(|book| book.spread()),
+            longest_kernel_seconds: profile.longest.map(|time| time.as_secs_f64()),
+            prediction_error: book.and_then(|book| book.error()),
+            counters: counters(lanes),
+        }
+    }
+
+    fn name_of(&self, client: ClientId) -> Option<String> {
+        let tenant = &self.clients.get(&client)?.facts.tenant;
+        let name = self.standings.get(tenant).map(|standing| standing.name.clone());
+        Some(name.filter(|name| !name.is_empty()).unwrap_or_else(|| tenant.to_string()))
+    }
+
+    /// A reason names clients by their numbers; people know them by their tenants.
+    fn words(&self, reason: Reason) -> String {
+        let text = reason.to_string();
+        let named = self.clients.keys().filter_map(|id| Some((format!("client {}", id.0), self.name_of(*id)?)));
+        let found = named.filter(|(number, _)| {
+            let rest = text.split_once(number.as_str()).map(|(_, rest)| rest);
+            rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+        });
+        found
+            .max_by_key(|(number, _)| number.len())
+            .map_or(text.clone(), |(number, name)| text.replace(&number, &format!("`{name}`")))
+    }
+}
+
+fn role(gpu: &Gpu, lanes: &[(ClientId, &Lane)], leaders: &BTreeSet<ClientId>) -> KernelRole {
+    if gpu.ends.len() == lanes.len() {
+        KernelRole::Alone
+    } else if lanes.iter().any(|(id, _)| gpu.leads(*id)) {
+        KernelRole::Leads
+    } else if leaders.is_empty() {
+        KernelRole::Equal
+    } else {
+        KernelRole::Yields
+    }
+}
+
+fn counters(lanes: &[(ClientId, &Lane)]) -> KernelCounters {
+    let mut sum = KernelCounters::default();
+    for (_, lane) in lanes {
+        let totals = &lane.totals;
+        sum.add(&KernelCounters {
+            launches: totals.launches,
+            stops: totals.stops,
+            stops_given_up: totals.stops_given_up,
+            copied_bytes: totals.copied_bytes,
+            memory_refused: totals.memory_refused,
+            samples: lane.book.samples(),
+        });
+    }
+    sum
+}

@@ -1,0 +1,265 @@
+//! Everybody who has attached, by GPU: answers those who ask, looks, plans, and lets go.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_host::clock;
+use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
+use berth_model::kernels::{KernelNews, KernelTotals};
+use berth_model::settings::{KernelPolicyName, KernelSettings};
+use berth_model::{Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
+use berth_policy::kernels::{self, KernelPolicy};
+use berth_proto::shim::message::Refusal;
+
+use super::client::Client;
+use super::gpu::{Cast, Gpu, LeadLost};
+use super::standing::Standing;
+use super::{SHOWN_EVERY, Shared, show};
+
+/// How long a process may be attached of whose container nothing is known; then it goes on without berth.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+/// Between two readings of samples: what a client could have the daemon read in vain is bounded by it.
+const SAMPLED_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct World {
+    settings: KernelSettings,
+    policy_name: KernelPolicyName,
+    policy: Option<Box<dyn KernelPolicy>>,
+    shim: Shim,
+    event_tx: Sender<Event>,
+    shared: Arc<Mutex<Shared>>,
+    clients: BTreeMap<ClientId, Client>,
+    standings: BTreeMap<TenantKey, Standing>,
+    gpus: BTreeMap<GpuUuid, Gpu>,
+    pub indices: BTreeMap<GpuUuid, GpuIndex>,
+    totals: KernelTotals,
+    sampled_at: Option<Mono>,
+    shown_at: Option<Mono>,
+}
+
+impl World {
+    pub fn new(settings: KernelSettings, shim: Shim, event_tx: Sender<Event>, shared: Arc<Mutex<Shared>>) -> Self {
+        let policy_name = settings.policy;
+        let mut world = Self {
+            policy: kernels::named(policy_name, &settings),
+            policy_name,
+            settings,
+            shim,
+            event_tx,
+            shared,
+            clients: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            indices: BTreeMap::new(),
+            totals: KernelTotals::default(),
+            sampled_at: None,
+            shown_at: None,
+        };
+        world.show(clock::now());
+        world
+    }
+
+    /// How long nothing has to be done; `None`: for ever.
+    pub fn wait(&mut self, now: Mono) -> Option<Duration> {
+        let unknown = self.clients.values().filter(|client| !client.takes_part);
+        let answers: Vec<Duration> =
+            unknown.map(|client| KNOWN_WITHIN.saturating_sub(now.since(client.attached_at))).collect();
+        let Self { gpus, clients, standings, settings, .. } = self;
+        let cast = Cast { clients, standings, settings };
+        gpus.values().map(|gpu| gpu.pace(&cast)).chain(answers).min()
+    }
+
+    pub fn hear(&mut self, told: Told, now: Mono) {
+        match told {
+            Told::Asks { client, facts, clock } => self.asks(client, facts, clock, now),
+            Told::Lane { client, lane } => {
+                let Some(known) = self.clients.get_mut(&client) else { return };
+                if known.add_lane(lane, now) && known.takes_part {
+                    self.put_on_gpus(client);
+                }
+            }
+            Told::Gone { client } => self.forget(client, now),
+        }
+    }
+
+    /// A process waits for no more than a moment, and less is known of its container then: it is let attach, and orders come when it is known
+    /// that it takes part.
+    fn asks(&mut self, client: ClientId, facts: Arc<ProcessFacts>, clock: ClientClock, now: Mono) {
+        let takes_part = self.standings.get(&facts.tenant).and_then(|standing| standing.takes_part);
+        if takes_part == Some(false) {
+            return self.refuse(client);
+        }
+        let Some(pages) = self.shim.welcome(client) else { return };
+        self.clients.insert(client, Client::new(facts, clock, pages, now));
+        self.want_to_know();
+        if takes_part == Some(true) {
+            self.take_in(client, now);
+        }
+    }
+
+    /// Something is known of a tenant that was not.
+    pub fn know(&mut self, tenant: TenantKey, standing: Standing, now: Mono) {
+        let takes_part = standing.takes_part;
+        self.standings.insert(tenant.clone(), standing);
+        let own = self.clients.iter().filter(|(_, client)| !client.takes_part && client.facts.tenant == tenant);
+        let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
+        for client in own {
+            match takes_part {
+                None => {}
+                Some(false) => self.refuse(client),
+                Some(true) => self.take_in(client, now),
+            }
+        }
+    }
+
+    fn take_in(&mut self, client: ClientId, now: Mono) {
+        let Some(known) = self.clients.get_mut(&client) else { return };
+        known.takes_part = true;
+        let tenant = known.facts.tenant.clone();
+        tracing::debug!(client = client.0, %tenant, "a process takes part at the level of kernels");
+        self.totals.attached += 1;
+        self.put_on_gpus(client);
+        if self.taking_part(&tenant) == 1 {
+            self.tell(tenant, KernelNews::Joined, now);
+        }
+    }
+
+    fn put_on_gpus(&mut self, client: ClientId) {
+        let Some(known) = self.clients.get(&client) else { return };
+        for (lane, of) in &known.lanes {
+            self.gpus.entry(of.gpu.clone()).or_default().ends.insert(client, End { client, lane: *lane });
+        }
+        self.shown_at = None;
+    }
+
+    fn refuse(&mut self, client: ClientId) {
+        self.totals.refused += 1;
+        self.shim.refuse(client, Refusal::NotAsked);
+    }
+
+    /// A child may still have its socket.
+    pub fn exited(&self, process: ProcKey) {
+        let own = self.clients.iter().filter(|(_, client)| client.facts.process == process);
+        own.for_each(|(client, _)| self.shim.drop_client(*client));
+    }
+
+    pub fn set_policy(&mut self, policy: KernelPolicyName) {
+        self.policy_name = policy;
+        self.policy = kernels::named(policy, &self.settings);
+        self.gpus.values_mut().for_each(Gpu::plan_anew);
+        self.shown_at = None;
+    }
+
+    fn forget(&mut self, client: ClientId, now: Mono) {
+        let Some(gone) = self.clients.remove(&client) else { return };
+        for gpu in self.gpus.values_mut() {
+            gpu.forget(client, &self.shim);
+        }
+        self.gpus.retain(|_, gpu| !gpu.ends.is_empty());
+        let tenant = &gone.facts.tenant;
+        if gone.takes_part && self.taking_part(tenant) == 0 {
+            self.tell(tenant.clone(), KernelNews::Left, now);
+        }
+        self.want_to_know();
+    }
+
+    /// Processes of a tenant that take part.
+    fn taking_part(&self, tenant: &TenantKey) -> usize {
+        let own = self.clients.values().filter(|client| client.takes_part && client.facts.tenant == *tenant);
+        own.count()
+    }
+
+    /// The loop is asked what it knows of everybody who is here, and wakes for it.
+    fn want_to_know(&mut self) {
+        let tenants = self.clients.values().map(|client| client.facts.tenant.clone()).collect();
+        self.standings.retain(|tenant, _| self.clients.values().any(|client| client.facts.tenant == *tenant));
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants = tenants;
+        self.shown_at = None;
+        self.wake(Event::Asked);
+    }
+
+    /// Looks, plans and carries out.
+    pub fn turn(&mut self, now: Mono) {
+        self.refuse_unknown(now);
+        self.take_samples(now);
+        let mut lost = Vec::new();
+        let Self { gpus, clients, standings, settings, policy, shim, totals, .. } = self;
+        let mut cast = Cast { clients, standings, settings };
+        for (uuid, gpu) in gpus.iter_mut() {
+            let lost_here = gpu.look(uuid, &mut cast, now);
+            lost.extend(lost_here.into_iter().map(|lost| (uuid.clone(), lost)));
+            totals.plans += u64::from(gpu.plan(policy.as_deref(), &mut cast, shim, now));
+        }
+        lost.into_iter().for_each(|(gpu, lost)| self.lead_lost(&gpu, lost, now));
+        if self.shown_at.is_none_or(|at| now.since(at) >= SHOWN_EVERY) {
+            self.show(now);
+        }
+    }
+
+    /// Of whom nothing came to be known. They are gone when the socket says so.
+    fn refuse_unknown(&mut self, now: Mono) {
+        let is_late = |client: &Client| !client.takes_part && now.since(client.attached_at) >= KNOWN_WITHIN;
+        let late: Vec<ClientId> =
+            self.clients.iter().filter(|(_, client)| is_late(client)).map(|(id, _)| *id).collect();
+        for client in late {
+            self.refuse(client);
+            self.forget(client, now);
+        }
+    }
+
+    fn take_samples(&mut self, now: Mono) {
+        if self.sampled_at.is_some_and(|at| now.since(at) < SAMPLED_EVERY) {
+            return;
+        }
+        self.sampled_at = Some(now);
+        for (id, client) in &mut self.clients {
+            for sample in client.take_samples() {
+                let gpu = client.lanes.get(&sample.lane).and_then(|lane| self.gpus.get_mut(&lane.gpu));
+                if let Some(gpu) = gpu {
+                    gpu.co_ran(*id, sample.estimated_ns, sample.took_ns);
+                }
+            }
+        }
+    }
+
+    fn lead_lost(&mut self, gpu: &GpuUuid, LeadLost { client, until }: LeadLost, now: Mono) {
+        self.totals.leads_lost += 1;
+        let Some(tenant) = self.clients.get(&client).map(|client| client.facts.tenant.clone()) else { return };
+        let news =
+            KernelNews::LeadLost { gpu: self.indices.get(gpu).copied(), for_seconds: until.since(now).as_secs() };
+        self.tell(tenant, news, now);
+    }
+
+    fn show(&mut self, now: Mono) {
+        self.shown_at = Some(now);
+        let scene = show::Scene {
+            clients: &self.clients,
+            standings: &self.standings,
+            gpus: &self.gpus,
+            indices: &self.indices,
+            anchor: clock::anchor(),
+        };
+        let level = scene.level(self.policy_name, self.totals);
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).level = Some(level);
+    }
+
+    fn tell(&mut self, tenant: TenantKey, news: KernelNews, at: Mono) {
+        self.shown_at = None;
+        self.wake(Event::Kernels { tenant, news, at });
+    }
+
+    fn wake(&self, event: Event) {
+        // Gone only with the loop, which ends this thread first.
+        let _ = self.event_tx.send(event);
+    }
+
+    /// Everybody is free before the socket is gone.
+    pub fn end(mut self) {
+        for gpu in self.gpus.values_mut() {
+            gpu.links.clear(&self.shim);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One tenant as it is watched: what the snapshot says of it, as the detectors want it.
+
+use std::collections::BTreeMap;
+
+use berth_model::history::Judgement;
+use berth_model::snapshot::HoldStage;
+use berth_model::watch::feedback::Mood;
+use berth_model::watch::series::{Metric, Of, Owner};
+use berth_model::watch::{Degradation, Drift, Finding, PredictorError, SloRisk, Starvation, StuckHold, Want};
+use berth_model::{Bytes, GpuIndex, Mono, Snapshot, TaskRow, TaskState, TenantKey};
+
+use super::others;
+
+/// Of units that have a deadline, the part that has to meet it, where nobody says more.
+const TARGET: f64 = 0.95;
+
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub name: String,
+    pub owner: Owner,
+    pub mood: Mood,
+    pub seen: Mono,
+    rows: BTreeMap<Option<GpuIndex>, OnGpu>,
+    degradation: Degradation,
+    risk: SloRisk,
+    predictor: PredictorError,
+    /// How long its units were expected to compute, when they were last looked at.
+    expected_seconds: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+struct OnGpu {
+    drift: Drift,
+    starvation: Starvation,
+    stuck: StuckHold,
+    /// When values were last written, and how long it had been held then.
+    written: Option<(Mono, f64)>,
+}
+
+/// The others on a tenant's GPU, and the GPU.
+pub(super) struct Beside {
+    /// Somebody else computes there.
+    is_busy: bool,
+    /// Others who have work.
+    wanting: u32,
+    memory: Option<Bytes>,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            // Until more is known, for administrators alone.
+            owner: Owner::new(None, Vec::new()),
+            mood: Mood::default(),
+            seen: Mono(0),
+            rows: BTreeMap::new(),
+            degradation: Degradation::default(),
+            risk: SloRisk::new(TARGET),
+            predictor: PredictorError::default(),
+            expected_seconds: None,
+        }
+    }
+}
+
+impl Beside {
+    pub fn of(row: &TaskRow, snapshot: &Snapshot) -> Self {
+        let wanting = others(row, snapshot).filter(|other| wants(other)).count();
+        let gpu = snapshot.gpus.iter().find(|gpu| Some(gpu.index) == row.gpu_index);
+        Self {
+            is_busy: others(row, snapshot).any(computes),
+            wanting: u32::try_from(wanting).unwrap_or(u32::MAX),
+            memory: gpu.and_then(|gpu| gpu.memory_total_bytes),
+        }
+    }
+}
+
+impl Watched {
+    pub fn of(&self, tenant: &TenantKey) -> Of {
+        Of::tenant(tenant.clone(), &self.name, self.owner.clone())
+    }
+
+    /// Of one whose processes are gone nothing says whose it is: it stays whose it was.
+    pub fn is_called(&mut self, name: &str, owner: Owner) {
+        name.clone_into(&mut self.name);
+        if owner.named.is_some() || !owner.uids.is_empty() {
+            self.owner = owner;
+        }
+    }
+
+    pub fn look(&mut self, row: &TaskRow, beside: &Beside, now: Mono) {
+        self.seen = now;
+        self.expected_seconds =
+            row.deadline.as_ref().and_then(|deadline| deadline.takes.as_ref()).map(|takes| takes.median_seconds);
+        let on_gpu = self.rows.entry(row.gpu_index).or_default();
+        if let Some(used) = row.gpu_memory_bytes {
+            on_gpu.drift.observe(now, used, beside.memory);
+        }
+        let is_held = is_held(row);
+        on_gpu.stuck.observe(
+            now,
+            is_held && row.hold.as_ref().is_some_and(|hold| hold.by_uid.is_none()),
+            !beside.is_busy,
+        );
+        let got = match (is_held, row.gpu_core_pct) {
+            (true, _) => 0.0,
+            (false, Some(core)) => f64::from(core.get()) / 100.0,
+            // The driver does not tell tenants apart: who computes unhindered is taken to have its share.
+            (false, None) => {
+                if computes(row) {
+                    1.0
+                } else {
+                    0.0
+                }
+            }
+        };
+        on_gpu.starvation.observe(now, Want { wants: wants(row), got, others: beside.wanting });
+    }
+
+    /// It is not on a GPU: what was under way there is over, what is usual of it is not forgotten.
+    pub fn leave(&mut self) {
+        self.rows.clear();
+    }
+
+    /// What its units tell, as figures to be written down.
+    pub fn judged(&mut self, judgement: &Judgement, now: Mono) -> Vec<(Metric, f64)> {
+        let Judgement { seconds, float_seconds, active_seconds, deadline, .. } = judgement;
+        let mut figures = Vec::new();
+        if let Some(float) = *float_seconds {
+            self.risk.observe(now, float / deadline.seconds());
+            figures.push((Metric::FloatSeconds, float));
+            figures.push((Metric::InTime, f64::from(u8::from(float >= 0.0))));
+        }
+        figures.extend(seconds.map(|seconds| (Metric::UnitSeconds, seconds)));
+        // GPU time as if it were alone: waiting and neighbours do not make a tenant slower.
+        if let Some(active) = *active_seconds {
+            self.degradation.observe(now, active);
+            if let Some(expected) = self.expected_seconds {
+                self.predictor.observe(now, expected, active);
+                figures.push((Metric::PredictorError, (active / expected).ln()));
+            }
+        }
+        figures
+    }
+
+    /// Its figures on the GPU of this row.
+    pub fn figures(&mut self, row: &TaskRow, now: Mono) -> Vec<(Metric, f64)> {
+        let mut figures = Vec::new();
+        figures.extend(row.gpu_core_pct.map(|core| (Metric::CorePct, f64::from(core.get()))));
+        figures.extend(row.gpu_memory_bytes.map(|used| (Metric::MemoryBytes, float(used))));
+        if let Some(held) = row.held_seconds {
+            let on_gpu = self.rows.entry(row.gpu_index).or_default();
+            if let Some((then, before)) = on_gpu.written.replace((now, held)) {
+                let share = (held - before) / now.since(then).as_secs_f64();
+                figures.push((Metric::HeldShare, share.clamp(0.0, 1.0)));
+            }
+        }
+        figures
+    }
+
+    pub fn findings(&self, now: Mono) -> Vec<(Option<GpuIndex>, Finding)> {
+        let whole = [self.degradation.finding(), self.risk.finding(), self.predictor.finding()];
+        let on_gpus = self.rows.iter().flat_map(|(gpu, row)| {
+            let all = [row.drift.finding(), row.starvation.finding(now), row.stuck.finding(now)];
+            all.into_iter().flatten().map(move |finding| (*gpu, finding))
+        });
+        whole.into_iter().flatten().map(|finding| (None, finding)).chain(on_gpus).collect()
+    }
+}
+
+fn is_held(row: &TaskRow) -> bool {
+    row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held)
+}
+
+fn computes(row: &TaskRow) -> bool {
+    row.state == TaskState::Computing && !is_held(row)
+}
+
+/// It computes, or stands in line.
+fn wants(row: &TaskRow) -> bool {
+    computes(row) || row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held && hold.place.is_some())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of a GPU: a figure to be looked at")]
+pub(super) fn float(bytes: Bytes) -> f64 {
+    bytes.0 as f64
+}

@@ -1,0 +1,159 @@
+//! Everybody who is connected, for the thread that reads and for those who send.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use berth_model::{Mono, TenantKey};
+use berth_proto::shim::message::Refusal;
+use berth_proto::shim::sys::{Page, Writers};
+use berth_proto::shim::{FromDaemon, VERSION};
+
+use super::connection::{Connection, Stage};
+use super::link::{End, Link};
+use super::{CLIENTS, CLIENTS_PER_TENANT, ClientId, Pages};
+
+/// Connections that have not said who they are.
+const SILENT: usize = 64;
+/// How long a connection may be silent.
+const SPEAK_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+pub struct Table {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub connections: HashMap<ClientId, Connection>,
+    last_client: u64,
+    last_link: u64,
+}
+
+impl Table {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn welcome(&self, client: ClientId) -> Option<Arc<Pages>> {
+        let mut state = self.lock();
+        let connection = state.connections.get_mut(&client)?;
+        let Stage::Asking { tenant } = &connection.stage else { return None };
+        let attached = Stage::Attached { tenant: tenant.clone(), lanes: 0 };
+        let (pages, [ledger, orders]) = match make_pages() {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(%error, "no memory to share with a client; it goes on without");
+                connection.hang_up();
+                return None;
+            }
+        };
+        connection.stage = attached;
+        let welcome = FromDaemon::Welcome { version: VERSION, client: client.0 };
+        connection.send(welcome, &[ledger.as_fd(), orders.as_fd()]).then(|| Arc::new(pages))
+    }
+
+    pub fn refuse(&self, client: ClientId, why: Refusal) {
+        if let Some(connection) = self.lock().connections.get_mut(&client) {
+            connection.send(FromDaemon::Refused(why), &[]);
+            connection.hang_up();
+        }
+    }
+
+    pub fn hang_up(&self, client: ClientId) {
+        if let Some(connection) = self.lock().connections.get_mut(&client) {
+            connection.hang_up();
+        }
+    }
+
+    pub fn link(&self, yields: End, leads: Option<End>) -> Option<Link> {
+        let (page, file) = Page::create(c"berth-stop", Writers::All)
+            .inspect_err(|error| tracing::warn!(%error, "no page for a link; nobody yields on it"))
+            .ok()?;
+        let mut state = self.lock();
+        state.last_link += 1;
+        let id = state.last_link;
+        let link = Link { id, yields, leads, page };
+        if !state.send(yields, FromDaemon::Yield { link: id, lane: yields.lane }, &file) {
+            return None;
+        }
+        let is_led = leads.is_none_or(|end| state.send(end, FromDaemon::Lead { link: id, lane: end.lane }, &file));
+        if !is_led {
+            state.tell(yields, FromDaemon::Unlink { link: id });
+        }
+        is_led.then_some(link)
+    }
+
+    /// The one that leads hears it first, so that it does not raise what nobody looks at.
+    pub fn unlink(&self, link: &Link) {
+        let mut state = self.lock();
+        for end in link.leads.into_iter().chain([link.yields]) {
+            state.tell(end, FromDaemon::Unlink { link: link.id });
+        }
+        link.set(false);
+    }
+
+    pub fn clear(&self) {
+        self.lock().connections.clear();
+    }
+}
+
+impl State {
+    /// Of too many that say nothing the one that has for longest is hung up on: who means it speaks at once.
+    pub fn add(&mut self, socket: OwnedFd, now: Mono) -> ClientId {
+        let silent = self.connections.iter_mut().filter(|(_, connection)| connection.stage == Stage::Silent);
+        let mut silent: Vec<_> = silent.collect();
+        if silent.len() >= SILENT
+            && let Some((_, longest)) = silent.iter_mut().min_by_key(|(client, _)| **client)
+        {
+            longest.hang_up();
+        }
+        self.last_client += 1;
+        let client = ClientId(self.last_client);
+        self.connections.insert(client, Connection::new(socket, now));
+        client
+    }
+
+    /// Whether one more of this tenant may attach.
+    pub fn has_room(&self, tenant: &TenantKey) -> bool {
+        let others = self.connections.values().filter_map(|connection| connection.stage.tenant());
+        let (all, own) = others.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other.is(tenant))));
+        all < CLIENTS && own < CLIENTS_PER_TENANT
+    }
+
+    /// Hangs up on those who connected and said nothing; when to look again, if anybody is left.
+    pub fn sweep(&mut self, now: Mono) -> Option<Duration> {
+        let mut next = None;
+        for connection in self.connections.values_mut().filter(|connection| connection.stage == Stage::Silent) {
+            match SPEAK_WITHIN.checked_sub(now.since(connection.since)) {
+                Some(left) if !left.is_zero() => next = Some(next.map_or(left, |next: Duration| next.min(left))),
+                _ => connection.hang_up(),
+            }
+        }
+        next
+    }
+
+    fn send(&mut self, end: End, message: FromDaemon, file: &File) -> bool {
+        let connection = self.connections.get_mut(&end.client);
+        connection.is_some_and(|connection| connection.has(end.lane) && connection.send(message, &[file.as_fd()]))
+    }
+
+    /// Those who are gone need not be told.
+    fn tell(&mut self, end: End, message: FromDaemon) {
+        if let Some(connection) = self.connections.get_mut(&end.client) {
+            connection.send(message, &[]);
+        }
+    }
+}
+
+fn make_pages() -> io::Result<(Pages, [File; 2])> {
+    let (ledger, ledger_file) = Page::create(c"berth-ledger", Writers::All)?;
+    let (orders, orders_file) = Page::create(c"berth-orders", Writers::SoFar)?;
+    let pages = Pages { ledger, orders };
+    pages.orders.version.store(VERSION, Ordering::Release);
+    Ok((pages, [ledger_file, orders_file]))
+}

@@ -1,0 +1,49 @@
+//! A program that only launches: what a launch costs the thread that makes it.
+
+use std::time::Instant;
+
+use super::gpu::Gpu;
+use super::words::{Input, Launched, Ready, Said, Word, say};
+use super::{Place, RoleError};
+use crate::driver::CallError;
+use crate::sys::work::Waiting;
+
+const EXAMPLES: &str = "\
+Examples:
+  yes go | head -n 20 | berth load launch
+  berth load launch --launches 100";
+
+/// Launch an empty kernel many times, and print what a launch costs
+///
+/// Says `{"event":"ready"}` and launches one batch at each line of its input, with nothing left from the one before. Ends with its input.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Launches of a batch: fewer than a driver queues, or its queue is measured
+    #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    launches: u32,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub fn run(args: &Args) -> Result<(), RoleError> {
+    let gpu = Gpu::open(&args.place, Waiting::Sleeping)?;
+    // What is done once, at the first launches, is no cost of a launch.
+    batch(&gpu, args.launches)?;
+    let input = Input::listen();
+    say(&Said::Ready(Ready::default()))?;
+    while let Some(Word::Go(_)) = input.next()? {
+        say(&Said::Launched(batch(&gpu, args.launches)?))?;
+    }
+    Ok(())
+}
+
+fn batch(gpu: &Gpu, launches: u32) -> Result<Launched, CallError> {
+    let begun = Instant::now();
+    for _ in 0..launches {
+        gpu.launch_empty()?;
+    }
+    let ns_per_launch = begun.elapsed().as_secs_f64() * 1e9 / f64::from(launches);
+    gpu.synchronize()?;
+    Ok(Launched { launches, ns_per_launch })
+}

@@ -1,0 +1,130 @@
+//! What is shown of scheduling at the level of kernels: finished figures, one row per tenant and GPU.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{GpuIndex, GpuUuid, TenantKey};
+use crate::settings::KernelPolicyName;
+use crate::slo::Slo;
+
+/// Everybody who takes part, and what came of it since the daemon started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KernelLevel {
+    pub policy: KernelPolicyName,
+    /// By GPU, then by name.
+    pub rows: Vec<KernelRow>,
+    pub totals: KernelTotals,
+}
+
+/// One tenant on one GPU, all of its processes together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KernelRow {
+    pub tenant: TenantKey,
+    /// As in its task's row.
+    pub name: String,
+    /// `None` for a GPU the driver's management library does not list.
+    pub gpu_index: Option<GpuIndex>,
+    pub gpu_uuid: GpuUuid,
+    /// Processes that have attached.
+    pub clients: u32,
+    pub role: KernelRole,
+    /// Those it yields to, as people call them.
+    pub yields_to: Vec<String>,
+    pub is_busy: bool,
+    /// It has work and waits.
+    pub is_stopped: bool,
+    /// Why it runs or waits, in words; `None` where nothing has to be decided.
+    pub reason: Option<String>,
+    pub slo: Slo,
+    /// Labels that could not be read, in words.
+    pub unread_labels: Vec<String>,
+    /// How well its goals were kept of late, 0 to 1.
+    pub attainment: Option<f64>,
+    /// It led others for more than its share, and leads nobody until then.
+    pub lead_lost_until: Option<Timestamp>,
+    pub served_seconds: f64,
+    /// Functions and shapes that were told apart.
+    pub kernel_kinds: u64,
+    /// A usual kernel, and how far apart those of one kind lie, as a part of their mean.
+    pub kernel_seconds: Option<f64>,
+    pub kernel_spread: Option<f64>,
+    pub longest_kernel_seconds: Option<f64>,
+    /// Mean distance of an estimate from what was measured, as a part of the latter.
+    pub prediction_error: Option<f64>,
+    #[serde(flatten)]
+    pub counters: KernelCounters,
+}
+
+/// As its processes count them; they only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelCounters {
+    /// Kernels, graphs and copies given to the driver.
+    pub launches: u64,
+    /// Waits put into streams.
+    pub stops: u64,
+    /// Stops that lasted too long and were given up.
+    pub stops_given_up: u64,
+    pub copied_bytes: u64,
+    pub memory_refused: u64,
+    /// Pieces of work that were measured.
+    pub samples: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelRole {
+    /// Nobody else takes part on that GPU.
+    Alone,
+    /// Others yield to it.
+    Leads,
+    Yields,
+    /// It has its turns among others.
+    Equal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelTotals {
+    pub attached: u64,
+    pub refused: u64,
+    pub leads_lost: u64,
+    pub plans: u64,
+}
+
+/// What happens to a tenant at the level of kernels, for whoever wants to be told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "news", rename_all = "snake_case")]
+pub enum KernelNews {
+    /// Its first process has attached.
+    Joined,
+    /// Its last one has gone.
+    Left,
+    /// It kept others stopped for more than its share, and leads nobody for so long.
+    LeadLost { gpu: Option<GpuIndex>, for_seconds: u64 },
+}
+
+impl KernelRole {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Leads => "leads",
+            Self::Yields => "yields",
+            Self::Equal => "equal",
+        }
+    }
+}
+
+impl KernelCounters {
+    pub fn add(&mut self, other: &Self) {
+        for (sum, more) in [
+            (&mut self.launches, other.launches),
+            (&mut self.stops, other.stops),
+            (&mut self.stops_given_up, other.stops_given_up),
+            (&mut self.copied_bytes, other.copied_bytes),
+            (&mut self.memory_refused, other.memory_refused),
+            (&mut self.samples, other.samples),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}

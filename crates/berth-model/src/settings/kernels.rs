@@ -1,0 +1,203 @@
+//! The numbers by which kernels of several tenants are ordered inside one GPU. The doc comment of a field is its manual.
+//!
+//! Fields marked `serde(skip)` are for tests and benchmarks, as in [`super::policy`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::InvalidSettings;
+use super::read::{choice, count, percent};
+use crate::quantity::Percent;
+use crate::time::Span;
+
+/// Scheduling at the level of kernels, for tenants that ask for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelSettings {
+    /// `true` listens for processes with berth's library (`berth run --kernel-level`); `false`, and nobody takes part.
+    pub enabled: bool,
+    /// Unix socket they attach to, in a directory of its own: containers that take part have it mounted.
+    pub socket: PathBuf,
+    /// The library that is mounted into containers and preloaded there.
+    pub library: PathBuf,
+    /// Who goes first: `jct` lets jobs end as soon as possible on average, `slo` keeps what tenants were promised (`berth.slo.*`), `hybrid`
+    /// weighs both and fairness, `off` orders nobody. `berth policy set` changes it while work runs.
+    #[serde(deserialize_with = "choice")]
+    pub policy: KernelPolicyName,
+    /// `true` orders the kernels of every container that is started through berth; `false` only of those that ask for it.
+    pub all: bool,
+    /// The longest time for which it is settled who runs beside whom, 1ms to 10ms.
+    pub squad: Span,
+    /// The longest a tenant that wants the GPU is passed over for others, whatever they were promised; then it is next, and of several
+    /// the one that has waited longest.
+    pub longest_wait: Span,
+    /// How those who run at the same time share the GPU, where the host can divide it: `strict` gives each its part, `unrestricted` lets
+    /// each use what it gets, `semi-spatial` gives each its part for the first half of a squad.
+    #[serde(deserialize_with = "choice")]
+    pub division: Division,
+    /// Estimated work after which one that yields looks whether it has to: longer costs it less, and those it yields to more.
+    pub grain: Span,
+    /// How long those who yield are kept stopped after the last work of the one they yield to: requests that queue come right after another.
+    pub linger: Span,
+    /// The longest a stop is obeyed. One that lasts longer is an error of somebody's, and frees whom it stopped.
+    pub longest_stop: Span,
+    /// Kernels that take longer run on a part of the GPU while somebody with a goal is there, where the host can divide it.
+    pub long_kernel: Span,
+    /// The part of the SMs that long kernels get then, in percent.
+    #[serde(deserialize_with = "percent")]
+    pub long_part: Percent,
+    /// The part of the time, in percent, for which one with a goal may keep others stopped that have work; with more it loses its lead for a
+    /// while.
+    #[serde(deserialize_with = "percent")]
+    pub lead_share: Percent,
+    /// One piece of work in so many is measured; 0 measures none but the first of a kind.
+    #[serde(deserialize_with = "count")]
+    pub sample_every: u32,
+    /// SMs are given in steps of so many.
+    #[serde(skip)]
+    pub sm_step: u32,
+    /// Two run together only if what both get done is so much more than one after the other would.
+    #[serde(skip)]
+    pub pays: Percent,
+    /// How fast weights follow missed goals: the exponent's factor, in thousandths for each squad.
+    #[serde(skip)]
+    pub alpha_milli: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelPolicyName {
+    Off,
+    Jct,
+    Slo,
+    Hybrid,
+}
+
+/// How those who run at the same time share the SMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Division {
+    /// Each its own, to the end.
+    Strict,
+    /// Each uses what it can get.
+    #[default]
+    Unrestricted,
+    /// Each its own for the first half, then what it can get: what one does not need at its end, others use.
+    SemiSpatial,
+}
+
+// === impl KernelPolicyName ===
+
+impl KernelPolicyName {
+    pub const ALL: [KernelPolicyName; 4] = [Self::Off, Self::Jct, Self::Slo, Self::Hybrid];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Jct => "jct",
+            Self::Slo => "slo",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+// === impl KernelSettings ===
+
+impl Default for KernelSettings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            socket: "/run/berth/shim/shim.sock".into(),
+            library: "/usr/lib/berth/libberth_shim.so".into(),
+            policy: KernelPolicyName::Hybrid,
+            all: false,
+            squad: Span::from_millis(2),
+            longest_wait: Span::from_millis(200),
+            division: Division::SemiSpatial,
+            grain: Span(Duration::from_micros(100)),
+            linger: Span(Duration::from_micros(50)),
+            longest_stop: Span::from_millis(1_000),
+            long_kernel: Span::from_millis(2),
+            long_part: whole(55),
+            lead_share: whole(95),
+            sample_every: 64,
+            sm_step: 8,
+            pays: whole(5),
+            alpha_milli: 20,
+        }
+    }
+}
+
+impl KernelSettings {
+    /// What is out of range, or wrong together.
+    pub(super) fn problems(&self) -> Vec<InvalidSettings> {
+        let micros = |micros| Span(Duration::from_micros(micros));
+        let ranges = [
+            ("kernels.squad", self.squad, Span::from_millis(1), Span::from_millis(10)),
+            ("kernels.longest_wait", self.longest_wait, Span::from_millis(10), Span::from_millis(60_000)),
+            ("kernels.grain", self.grain, micros(10), Span::from_millis(10)),
+            ("kernels.linger", self.linger, micros(1), Span::from_millis(10)),
+            ("kernels.longest_stop", self.longest_stop, Span::from_millis(10), Span::from_millis(60_000)),
+            ("kernels.long_kernel", self.long_kernel, micros(100), Span::from_millis(1_000)),
+        ];
+        let out_of_range = ranges.into_iter().filter_map(|(key, value, least, most)| {
+            let (low, high, value) = (value < least, value > most, value.to_string());
+            let (least, most) = (least.to_string(), most.to_string());
+            if low {
+                Some(InvalidSettings::TooSmall { key, value, least })
+            } else {
+                high.then_some(InvalidSettings::TooLarge { key, value, most })
+            }
+        });
+        let nothing = (self.long_part.get() == 0).then(|| {
+            let (value, least) = ("0".to_owned(), "1".to_owned());
+            InvalidSettings::TooSmall { key: "kernels.long_part", value, least }
+        });
+        // A stop that ends by itself before its turn comes would be no turn.
+        let freed = (self.longest_wait > self.longest_stop).then(|| {
+            let (value, limit) = (self.longest_wait.to_string(), self.longest_stop.to_string());
+            InvalidSettings::Above { key: "kernels.longest_wait", value, other: "kernels.longest_stop", limit }
+        });
+        out_of_range.chain(nothing).chain(freed).collect()
+    }
+}
+
+fn whole(percent: u32) -> Percent {
+    Percent::checked(percent).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_in_range() {
+        assert_eq!(KernelSettings::default().problems(), []);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_told_with_what_would_be_right() {
+        let read: KernelSettings =
+            toml::from_str("policy = \"jct\"\nsquad = \"20ms\"\ngrain = \"1us\"\nlong_part = 0\nlongest_wait = \"2s\"")
+                .unwrap();
+        assert_eq!(read.policy, KernelPolicyName::Jct);
+        let told: Vec<_> = read.problems().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "kernels.squad is 20ms: must be at most 10ms",
+                "kernels.grain is 1us: must be at least 10us",
+                "kernels.long_part is 0: must be at least 1",
+                "kernels.longest_wait is 2s: must not be above kernels.longest_stop (1s)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_policy_nobody_knows_is_refused_with_those_there_are() {
+        let told = toml::from_str::<KernelSettings>("policy = \"sjf\"").unwrap_err().to_string();
+        assert!(["`off`", "`jct`", "`slo`", "`hybrid`"].iter().all(|name| told.contains(name)), "{told}");
+    }
+}

@@ -1,0 +1,212 @@
+//! `hybrid`: the most work that counts, with fairness.
+//!
+//! > max over squads and shares of Σ_m w_m(t) × T_eff(m) × Q_m × F_m
+//!
+//! *w* is the weight people set times the one that follows missed goals (`weights`), *Q* what the work under way is worth at that speed: a
+//! quarter if it would be late. *F* is fairness, part of the objective and not a correction after it: finish-time fairness, the time the work has
+//! taken so far over what it would have taken with an equal part of the GPU, users first. Below 1 a client is better off than alone with its part, above 1 it
+//! pays for others; F is that ratio between [`LEAST_FAIR`] and [`MOST_FAIR`], so that fairness orders what is alike, and cannot by itself
+//! outweigh a goal. [`jain`] of these ratios is reported.
+//!
+//! A promise at risk goes first, as under `slo`; unlike there, one with time to spare does not stop others: those without a goal yield to it only if company
+//! would make it late or does not pay.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_model::settings::KernelSettings;
+
+use super::frame::{self, busy, fair_order};
+use super::promise::{Promise, left, promise};
+use super::slo::{promises, soon};
+use super::squad::{self, Choice, Runner, Wish};
+use super::weights::quality;
+use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
+
+const LEAST_FAIR: f64 = 0.5;
+const MOST_FAIR: f64 = 2.0;
+/// Younger work has no history that could be unfair.
+const YOUNG: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Clone, Default)]
+pub struct Hybrid {
+    pub settings: KernelSettings,
+}
+
+impl KernelPolicy for Hybrid {
+    fn name(&self) -> &'static str {
+        "hybrid"
+    }
+
+    fn plan(&self, scene: &Scene<'_>) -> Plan {
+        let promises = promises(scene, &self.settings);
+        let value = |client: &Client, speed: f64| worth(scene, client, speed);
+        let mut ranked: Vec<&Client> = busy(scene).collect();
+        ranked.sort_by(|one, other| {
+            value(other, 1.0).total_cmp(&value(one, 1.0)).then_with(|| fair_order(scene, one, other))
+        });
+        let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(scene.now, soon(&self.settings)));
+        let first = squad::overdue(scene, &self.settings).or(at_risk.map(|promise| promise.client));
+        let allows = |runners: &[Runner<'_>]| all_in_time(scene, &promises, runners);
+        let weight = |client: &Client| weight(scene, client);
+        let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
+        let choice = squad::choose(scene, &self.settings, &wish);
+        let reasons = reasons(scene, &ranked, at_risk, &choice);
+        frame::plan(scene, &self.settings, &choice, self.yields(scene), reasons)
+    }
+}
+
+impl Hybrid {
+    fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
+        let leaders = scene.clients.iter().filter(|client| client.slo.within().is_some());
+        leaders
+            .flat_map(|to| {
+                let others = scene.clients.iter().filter(|who| who.id != to.id && !who.slo.promises());
+                let gives_way = others.filter(|who| !self.fits_beside(scene, who, to));
+                gives_way.map(|who| Yield { who: who.id, to: to.id })
+            })
+            .collect()
+    }
+
+    /// Both get more done together, and the one with a goal has the time for it.
+    fn fits_beside(&self, scene: &Scene<'_>, who: &Client, to: &Client) -> bool {
+        let apart = who.slo.constraints.apart || to.slo.constraints.apart;
+        if apart || !scene.gpu.concurrent || squad::together(scene, &self.settings, who, to) <= 1.1 {
+            return false;
+        }
+        let pair = squad::runners(scene, &self.settings, &[to, who], &|_| 1.0);
+        let takes = to.profile.request.or(to.work.and_then(|work| work.takes));
+        let met = to.attainment.is_none_or(|attained| attained >= to.slo.target().get());
+        let (Some(takes), Some(within), Some(runner)) = (takes, to.slo.within(), pair.first()) else {
+            return false;
+        };
+        // A request may queue behind one before it.
+        met && takes.as_secs_f64() * 2.0 <= within.as_secs_f64() * runner.speed
+    }
+}
+
+fn weight(scene: &Scene<'_>, client: &Client) -> f64 {
+    client.slo.weight.get() * scene.learned.weights.of(client.id)
+}
+
+/// w × T_eff × Q × F.
+fn worth(scene: &Scene<'_>, client: &Client, speed: f64) -> f64 {
+    let due_in = promise(client, scene.now).filter(Promise::is_lost).map(|promise| promise.due.since(scene.now));
+    let fair = finish_time_fairness(scene, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
+    weight(scene, client) * speed * quality(left(client), speed, due_in) * fair
+}
+
+/// Time the work under way has taken, over what it would have taken with an equal part of the GPU: users share alike, then their clients.
+/// `None` before anything can be said.
+pub fn finish_time_fairness(scene: &Scene<'_>, client: &Client) -> Option<f64> {
+    let work = client.work?;
+    let taken = scene.now.since(work.began);
+    if taken < YOUNG {
+        return None;
+    }
+    let users: BTreeSet<Option<&str>> = busy(scene).map(|client| client.owner.as_deref()).collect();
+    let own = busy(scene).filter(|other| other.owner == client.owner).count().max(1);
+    let alone = work.done.as_secs_f64() * users.len().max(1) as f64 * own as f64;
+    Some(taken.as_secs_f64() / alone.max(YOUNG.as_secs_f64() / 10.0))
+}
+
+/// Jain's index: 1 if all are equal, 1/n if one has everything; `None` of nothing.
+pub fn jain(parts: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for part in parts {
+        (count, sum, squares) = (count + 1.0, sum + part, squares + part * part);
+    }
+    (squares > 0.0).then(|| sum * sum / (count * squares))
+}
+
+fn all_in_time(scene: &Scene<'_>, promises: &[Promise<'_>], runners: &[Runner<'_>]) -> bool {
+    runners.iter().all(|runner| {
+        let promise = promises.iter().find(|promise| promise.client.id == runner.client.id);
+        promise.is_none_or(|promise| quality(promise.left, runner.speed, Some(promise.due.since(scene.now))) >= 1.0)
+    })
+}
+
+fn reasons(
+    scene: &Scene<'_>,
+    ranked: &[&Client],
+    at_risk: Option<&Promise<'_>>,
+    choice: &Choice<'_>,
+) -> Vec<(ClientId, Reason)> {
+    let of = |client: &&Client| {
+        let runs = choice.runners.iter().any(|runner| runner.client.id == client.id);
+        let risk = at_risk.filter(|promise| promise.client.id == client.id);
+        let reason = match risk {
+            _ if ranked.len() == 1 => Reason::NobodyElse,
+            Some(promise) if runs => Reason::AtRisk { due_in: promise.due.since(scene.now) },
+            Some(_) | None if runs => Reason::BestTogether { score: choice.value },
+            Some(_) | None => Reason::OthersBetter { score: choice.value },
+        };
+        (client.id, reason)
+    };
+    ranked.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::slo::Latency;
+    use berth_model::{Mono, Span};
+
+    use super::super::testing::{PLACE, job};
+    use super::super::{Kept, Learned, Place, Work};
+    use super::*;
+
+    fn plan(clients: &[Client], now_ms: u64, learned: &Learned, gpu: Place) -> Plan {
+        let now = Mono(0) + Duration::from_millis(now_ms);
+        Hybrid::default().plan(&Scene { now, gpu, clients, learned })
+    }
+
+    fn runs(plan: &Plan) -> Vec<u64> {
+        plan.squad.members.iter().map(|member| member.who.0).collect()
+    }
+
+    fn server(id: u64, left_ms: u64, within_ms: u64) -> Client {
+        let latency = Some(Latency { percentile: "99%".parse().unwrap(), within: Span::from_millis(within_ms) });
+        let slo = super::super::Slo { latency, ..Default::default() };
+        Client { slo, ..job(id, left_ms, 0.4, 0.1) }
+    }
+
+    #[test]
+    fn one_with_time_to_spare_runs_beside_another_and_one_at_risk_has_the_gpu_if_it_needs_it() {
+        let learned = Learned::default();
+        let relaxed = plan(&[server(1, 2, 50), job(2, 100, 0.5, 0.1)], 0, &learned, PLACE);
+        assert_eq!((runs(&relaxed), relaxed.yields.len()), (vec![1, 2], 0));
+        let tight = plan(&[Client { ..server(1, 2, 3) }, job(2, 100, 1.0, 0.9)], 1, &learned, PLACE);
+        assert_eq!((runs(&tight), tight.yields.len()), (vec![1], 1));
+    }
+
+    #[test]
+    fn one_that_misses_its_goals_counts_more() {
+        let mut learned = Learned::default();
+        let turns = Place { concurrent: false, ..PLACE };
+        let clients = [job(1, 50, 1.0, 0.5), job(2, 50, 1.0, 0.5)];
+        assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [1]);
+        let kept =
+            [(1, 1.0), (2, 0.2)].map(|(who, actual)| Kept { who: ClientId(who), target: 0.99, actual: Some(actual) });
+        (0..20).for_each(|_| learned.weights.squad_over(&kept, 0.02));
+        assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [2]);
+    }
+
+    #[test]
+    fn one_that_is_behind_its_part_goes_before_its_equals() {
+        let learned = Learned::default();
+        let done = |id: u64, ms: u64| {
+            let mut client = job(id, 100, 1.0, 0.5);
+            client.work = client.work.map(|work| Work { done: Duration::from_millis(ms), ..work });
+            client
+        };
+        let turns = Place { concurrent: false, ..PLACE };
+        assert_eq!(runs(&plan(&[done(1, 12), done(2, 8)], 20, &learned, turns)), [2]);
+    }
+
+    #[test]
+    fn jains_index_tells_equal_from_all_to_one() {
+        assert_eq!(jain([2.0, 2.0, 2.0]), Some(1.0));
+        assert_eq!(jain([5.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain([]), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! `slo`: what tenants were promised is kept.
+//!
+//! Every promise is due at some instant (`promise`). Those without one yield, inline, to those with one; so do those whose promise is due later
+//! than anything the other could begin until the next plan, where the other has no time to wait for one. Among those that want the GPU now:
+//!
+//! 1. who has waited as long as anybody may;
+//! 2. reservations that would fall behind: they survive any overload of others;
+//! 3. promises by what is due first. Those of tenants that miss most of theirs anyway come last, so that in an overload not all are late;
+//! 4. all others, fair by user and client.
+//!
+//! *Risk comes before the violation*: what counts is what is left until a client must have begun, not whether it was late. Company is taken
+//! only if it hardly slows the first ([`UNSLOWED`]): with nine tenths of the GPU promised, the tenth that company costs is not there.
+
+use std::time::Duration;
+
+use berth_model::settings::KernelSettings;
+
+use super::frame::{self, busy, fair_order};
+use super::promise::{Promise, in_order, promise};
+use super::squad::{self, Choice, Runner, Wish};
+use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
+
+/// The part of its speed that the first keeps beside others.
+const UNSLOWED: f64 = 0.95;
+
+#[derive(Debug, Clone, Default)]
+pub struct Slo {
+    pub settings: KernelSettings,
+}
+
+impl KernelPolicy for Slo {
+    fn name(&self) -> &'static str {
+        "slo"
+    }
+
+    fn plan(&self, scene: &Scene<'_>) -> Plan {
+        let promises = promises(scene, &self.settings);
+        let ranked = ranked(scene, &promises);
+        let first = squad::overdue(scene, &self.settings).or_else(|| ranked.first().copied());
+        let place = |client: &Client| ranked.iter().position(|other| other.id == client.id).unwrap_or(ranked.len());
+        // The first has what it can use, the next what that leaves, and so on.
+        let weight = |client: &Client| 0.01f64.powi(i32::try_from(place(client)).unwrap_or(i32::MAX).min(4));
+        let value = |client: &Client, speed: f64| speed * client.slo.weight.get();
+        let allows = |runners: &[Runner<'_>]| {
+            let head = runners.iter().find(|runner| first.is_some_and(|first| first.id == runner.client.id));
+            head.is_none_or(|head| head.speed >= UNSLOWED || promise(head.client, scene.now).is_none())
+        };
+        let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
+        let choice = squad::choose(scene, &self.settings, &wish);
+        let reasons = reasons(scene, &self.settings, &ranked, &promises, &choice);
+        frame::plan(scene, &self.settings, &choice, self.yields(scene), reasons)
+    }
+}
+
+impl Slo {
+    fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
+        let pairs = scene.clients.iter().flat_map(|who| scene.clients.iter().map(move |to| (who, to)));
+        let links = pairs.filter(|(who, to)| who.id != to.id && gives_way(scene, &self.settings, who, to));
+        links.map(|(who, to)| Yield { who: who.id, to: to.id }).collect()
+    }
+}
+
+/// Promises of those that want the GPU, in the order in which they should be kept.
+pub fn promises<'a>(scene: &Scene<'a>, settings: &KernelSettings) -> Vec<Promise<'a>> {
+    let all = busy(scene).filter_map(|client| promise(client, scene.now)).collect();
+    in_order(all, scene.now, soon(settings))
+}
+
+/// Who has to begin within this is at risk: it may be passed over by one plan, and not by two.
+pub fn soon(settings: &KernelSettings) -> Duration {
+    settings.squad.get() * 2
+}
+
+fn gives_way(scene: &Scene<'_>, settings: &KernelSettings, who: &Client, to: &Client) -> bool {
+    if !to.slo.promises() || to.slo.within().is_none() {
+        return false;
+    }
+    if !who.slo.promises() {
+        return true;
+    }
+    let (Some(own), Some(theirs)) = (who.slo.within(), to.slo.within()) else {
+        return false;
+    };
+    // Every link costs a pause after each request. Who can wait until the next plan, a quarter of a squad at most, needs none.
+    let spare = theirs.saturating_sub(to.profile.request.unwrap_or_default());
+    // What could begin before the next plan would be due before this: as if both were there, the first due goes first.
+    let due = promise(who, scene.now).filter(|_| who.busy).map(|promise| promise.due);
+    let later = scene.now + settings.squad.get() + theirs;
+    spare < settings.squad.get() / 4 && due.map_or(own >= theirs * 2, |due| due > later)
+}
+
+fn ranked<'a>(scene: &Scene<'a>, promises: &[Promise<'a>]) -> Vec<&'a Client> {
+    let mut rest: Vec<&Client> = busy(scene).filter(|client| promise(client, scene.now).is_none()).collect();
+    rest.sort_by(|one, other| fair_order(scene, one, other));
+    promises.iter().map(|promise| promise.client).chain(rest).collect()
+}
+
+fn reasons(
+    scene: &Scene<'_>,
+    settings: &KernelSettings,
+    ranked: &[&Client],
+    promises: &[Promise<'_>],
+    choice: &Choice<'_>,
+) -> Vec<(ClientId, Reason)> {
+    let head = promises.first();
+    let due_in = |promise: &Promise<'_>| promise.due.since(scene.now);
+    let of = |client: &&Client| {
+        let own = promises.iter().find(|promise| promise.client.id == client.id);
+        let runs = choice.runners.iter().any(|runner| runner.client.id == client.id);
+        let reason = match (own, head) {
+            _ if ranked.len() == 1 => Reason::NobodyElse,
+            (Some(own), _) if runs && own.is_reserved() => {
+                Reason::Reserved { share: client.slo.reserve.map_or(0.0, |share| share.get()) }
+            }
+            (Some(own), _) if runs && own.is_at_risk(scene.now, soon(settings)) => {
+                Reason::AtRisk { due_in: due_in(own) }
+            }
+            (Some(own), _) if runs => Reason::DueFirst { due_in: due_in(own) },
+            (None, Some(head)) if !runs && !client.slo.promises() => Reason::YieldsTo { who: head.client.id },
+            (_, Some(head)) if !runs => Reason::DueBefore { who: head.client.id, due_in: due_in(head) },
+            (None, _) | (Some(_), None) | (Some(_), Some(_)) => Reason::BestTogether { score: choice.value },
+        };
+        (client.id, reason)
+    };
+    ranked.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::slo::Latency;
+    use berth_model::{Mono, Span};
+
+    use super::super::testing::{PLACE, job};
+    use super::super::{Learned, Place};
+    use super::*;
+
+    const TURNS: Place = Place { concurrent: false, ..PLACE };
+
+    fn server(id: u64, left_ms: u64, within_ms: u64) -> Client {
+        let latency = Some(Latency { percentile: "99%".parse().unwrap(), within: Span::from_millis(within_ms) });
+        let slo = super::super::Slo { latency, ..Default::default() };
+        Client { slo, ..job(id, left_ms, 1.0, 0.3) }
+    }
+
+    fn plan(clients: &[Client], now_ms: u64) -> Plan {
+        let learned = Learned::default();
+        let now = Mono(0) + Duration::from_millis(now_ms);
+        Slo::default().plan(&Scene { now, gpu: TURNS, clients, learned: &learned })
+    }
+
+    fn first(clients: &[Client], now_ms: u64) -> u64 {
+        let plan = plan(clients, now_ms);
+        let busy =
+            plan.squad.members.iter().filter(|member| clients.iter().any(|one| one.id == member.who && one.busy));
+        busy.map(|member| member.who.0).next().unwrap()
+    }
+
+    #[test]
+    fn the_first_due_runs_and_those_without_a_goal_yield() {
+        let mut clients = [job(1, 50, 1.0, 0.5), server(2, 2, 20), server(3, 2, 10)];
+        assert_eq!(first(&clients, 0), 3);
+        let link = |who, to| Yield { who: ClientId(who), to: ClientId(to) };
+        assert_eq!(plan(&clients, 0).yields, [link(1, 2), link(1, 3)]);
+        clients[2].profile.request = Some(Duration::from_micros(9_800));
+        assert_eq!(plan(&clients, 0).yields, [link(1, 2), link(1, 3), link(2, 3)], "it cannot wait for a plan");
+    }
+
+    #[test]
+    fn risk_goes_before_the_violation() {
+        let clients = [server(1, 10, 20), server(2, 2, 9)];
+        assert_eq!(first(&clients, 0), 2);
+        let late_start = [server(1, 10, 14), server(2, 2, 30)];
+        assert_eq!(first(&late_start, 3), 1, "it has 1 ms to spare, and is not late yet");
+    }
+
+    #[test]
+    fn one_that_misses_most_does_not_make_others_late() {
+        let mut clients = [server(1, 10, 5), server(2, 2, 9)];
+        assert_eq!(first(&clients, 0), 1);
+        clients[0].attainment = Some(0.3);
+        assert_eq!(first(&clients, 0), 2);
+    }
+
+    #[test]
+    fn a_reservation_survives_an_overload() {
+        let mut reserved = job(1, 1_000, 1.0, 0.3);
+        reserved.slo.reserve = Some("30%".parse().unwrap());
+        let clients = [reserved, server(2, 4, 5), server(3, 4, 6), server(4, 4, 6)];
+        assert_eq!(first(&clients, 5), 1);
+    }
+
+    #[test]
+    fn one_that_has_waited_long_runs_and_yields_to_nobody_for_once() {
+        let mut clients = [job(1, 50, 1.0, 0.5), server(2, 200, 10_000)];
+        clients[1].waiting_since = None;
+        assert_eq!(first(&clients, 199), 2);
+        let plan = plan(&clients, 200);
+        assert_eq!(plan.yields, []);
+        assert!(plan.runs(ClientId(1)));
+        assert!(plan.reasons.contains(&(ClientId(1), Reason::WaitedLongest { waited: Duration::from_millis(200) })));
+    }
+}

@@ -1,0 +1,154 @@
+//! What a policy inside a GPU is told, and what it answers.
+
+use std::time::Duration;
+
+pub use berth_model::settings::Division;
+use berth_model::{Mono, Slo, TenantKey};
+use serde::{Deserialize, Serialize};
+
+use super::{Learned, Reason};
+
+/// A process that can be ordered; never used twice while the daemon lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientId(pub u64);
+
+/// One GPU at one instant. Clients in any order.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    pub now: Mono,
+    pub gpu: Place,
+    pub clients: &'a [Client],
+    pub learned: &'a Learned,
+}
+
+/// What a GPU lets be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub sms: u32,
+    /// A client's work can be confined to some of the SMs.
+    pub divides: bool,
+    /// Kernels of different processes run at the same time (MPS); otherwise squads have one member.
+    pub concurrent: bool,
+}
+
+/// One process on the GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Client {
+    pub id: ClientId,
+    pub tenant: TenantKey,
+    /// Whom it belongs to: between equals, users share alike, then their clients.
+    pub owner: Option<String>,
+    pub slo: Slo,
+    pub arrived: Mono,
+    /// It has work on the GPU, or waits to.
+    pub busy: bool,
+    /// Since when it wants to run and may not; `None` while it may, and while it wants nothing.
+    pub waiting_since: Option<Mono>,
+    pub profile: Profile,
+    /// The request or job under way; `None` while it wants nothing.
+    pub work: Option<Work>,
+    /// How well its goals were kept of late, 0 to 1; `None` if it has none or nothing was seen.
+    pub attainment: Option<f64>,
+    /// GPU time it had so far, as if alone.
+    pub served_ns: u64,
+}
+
+/// What is known of a client's kernels. Times are alone on the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// A usual kernel, and the longest of late: nothing stops one that runs.
+    pub kernel: Option<Duration>,
+    pub longest: Option<Duration>,
+    /// A usual request.
+    pub request: Option<Duration>,
+    /// Share of the SMs it can use, 0 to 1.
+    pub demand: Option<f64>,
+    /// Share of the memory bandwidth it uses alone, 0 to 1.
+    pub bandwidth: Option<f64>,
+}
+
+/// A request or job under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    pub began: Mono,
+    /// GPU time it had so far, as if alone.
+    pub done: Duration,
+    /// GPU time that the like took alone, in all; `None` if nothing is known.
+    pub takes: Option<Duration>,
+}
+
+/// What is to be until [`Squad::until`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Plan {
+    /// Links that should exist, each once; others are taken away.
+    pub yields: Vec<Yield>,
+    /// One for each client of the scene.
+    pub orders: Vec<(ClientId, Orders)>,
+    pub squad: Squad,
+    /// Why those who have to wait do, and why those who go first do.
+    pub reasons: Vec<(ClientId, Reason)>,
+}
+
+/// `who` begins nothing new while `to` has work. Holds for as long as the plan, whether or not both are in the squad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Yield {
+    pub who: ClientId,
+    pub to: ClientId,
+}
+
+/// Those who may run now. All others are kept from beginning new work.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Squad {
+    /// Each client once. Of those who want nothing now, whoever others yield to is among them: it begins without waiting for a plan.
+    pub members: Vec<Member>,
+    pub division: Division,
+    pub until: Mono,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Member {
+    pub who: ClientId,
+    /// SMs it is confined to; `None`: it may use all. Those given sum up to no more than there are.
+    pub sms: Option<u32>,
+    /// Until when it is confined; then it may use all. `None` with `sms`: to the end of the squad.
+    pub confined_until: Option<Mono>,
+}
+
+/// What a client is told. It obeys by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Orders {
+    /// Estimated work after which it looks at its stops again.
+    pub grain: Duration,
+    /// How long after its last work those who yield to it are kept stopped.
+    pub linger: Duration,
+    /// Work that takes so long goes to so many SMs.
+    pub long: Option<Long>,
+    /// The longest it obeys a stop.
+    pub longest_stop: Duration,
+    pub copy_bytes_per_second: Option<u64>,
+    pub memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Long {
+    pub from: Duration,
+    pub sms: u32,
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub fn runs(&self, who: ClientId) -> bool {
+        self.squad.members.iter().any(|member| member.who == who)
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// How long it has wanted to run and might not.
+    pub fn waited(&self, now: Mono) -> Duration {
+        self.waiting_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+}

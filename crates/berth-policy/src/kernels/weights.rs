@@ -1,0 +1,150 @@
+//! How much each client counts: weights that follow missed goals, and what work is worth.
+//!
+//! After every squad:
+//!
+//! > w(t+1) = w(t) × exp(α × (SLO_target − SLO_actual))
+//!
+//! **α** is 0.02 for each squad of 2 ms: one that misses everything counts twice as much after 35 squads, 70 ms. That is slower than a
+//! request, so one late request moves little, and faster than people notice. One that keeps its goals with something to spare shrinks by the
+//! same rule.
+//!
+//! **Bounds.** A weight stays within a factor of [`MOST`] of its start: with the exponential rule alone a goal that cannot be kept would take
+//! the whole GPU in the end. **A leak** ([`LEAK`]) draws it back to its start, so that old misses are forgotten within a second. **Normalised**: weights
+//! are divided by their geometric mean, which is 1 afterwards but for the bounds; only their ratio means anything.
+//!
+//! **SLO_actual** is the least of how well latency, throughput and availability were kept ([`Attained::combined`]): a promise of two parts is kept
+//! if both are. **Q** ([`quality`]) is what work is worth: all of it if it will be in time, and a quarter if it will not ([`LATE`]), since
+//! somebody still waits for it. The mean of the past is in the weight already, so Q looks ahead.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::ClientId;
+
+/// A weight is at most so many times its start, and at least that part of it.
+pub const MOST: f64 = 8.0;
+/// Part of a weight's logarithm that is lost with each squad.
+const LEAK: f64 = 0.002;
+/// What late work is worth.
+pub const LATE: f64 = 0.25;
+
+/// Weights of the clients of one GPU, without what people have set. One that was never heard of has 1.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Weights {
+    logarithms: BTreeMap<ClientId, f64>,
+}
+
+/// How well the goals of one client were kept, each 0 to 1; `None` without such a goal, or before anything was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Attained {
+    /// Share of its requests that were in time.
+    pub latency: Option<f64>,
+    /// What it got done over what was promised.
+    pub throughput: Option<f64>,
+    /// Share of the time it wanted the GPU in which it got on, over what was promised.
+    pub availability: Option<f64>,
+}
+
+/// One client's goal after a squad.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kept {
+    pub who: ClientId,
+    /// Attainment to be reached, 0 to 1.
+    pub target: f64,
+    /// `None`: it has no goal, or nothing was seen; its weight only leaks.
+    pub actual: Option<f64>,
+}
+
+impl Weights {
+    pub fn of(&self, who: ClientId) -> f64 {
+        self.logarithms.get(&who).map_or(1.0, |logarithm| logarithm.exp())
+    }
+
+    /// After a squad, with everybody who is there; others are forgotten.
+    pub fn squad_over(&mut self, kept: &[Kept], alpha: f64) {
+        let next = |one: &Kept| {
+            let missed = one.actual.map_or(0.0, |actual| one.target - actual.clamp(0.0, 1.0));
+            let now = self.logarithms.get(&one.who).copied().unwrap_or(0.0);
+            (one.who, now * (1.0 - LEAK) + alpha * missed)
+        };
+        let mut all: BTreeMap<ClientId, f64> = kept.iter().map(next).collect();
+        let mean = all.values().sum::<f64>() / all.len().max(1) as f64;
+        let most = MOST.ln();
+        all.values_mut().for_each(|logarithm| *logarithm = (*logarithm - mean).clamp(-most, most));
+        self.logarithms = all;
+    }
+}
+
+impl Attained {
+    /// The least: a promise of several parts is kept if all are.
+    pub fn combined(self) -> Option<f64> {
+        let each = [self.latency, self.throughput, self.availability].into_iter().flatten();
+        each.map(|part| part.clamp(0.0, 1.0)).min_by(f64::total_cmp)
+    }
+}
+
+/// What work is worth that needs `left` of GPU time alone, gets on at `speed`, and is due in `due_in`; `None`: it is never late.
+pub fn quality(left: Duration, speed: f64, due_in: Option<Duration>) -> f64 {
+    match due_in {
+        Some(due_in) if left.as_secs_f64() > due_in.as_secs_f64() * speed => LATE,
+        Some(_) | None => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kept(who: u64, actual: f64) -> Kept {
+        Kept { who: ClientId(who), target: 0.99, actual: Some(actual) }
+    }
+
+    #[test]
+    fn one_that_misses_its_goal_counts_more_with_every_squad_and_loses_it_again() {
+        let mut weights = Weights::default();
+        let mut last = 1.0;
+        for _ in 0..35 {
+            weights.squad_over(&[kept(1, 0.0), kept(2, 0.99)], 0.02);
+            assert!(weights.of(ClientId(1)) > last);
+            last = weights.of(ClientId(1));
+        }
+        let ratio = last / weights.of(ClientId(2));
+        assert!((1.8..2.2).contains(&ratio), "{ratio}");
+        (0..2_000).for_each(|_| weights.squad_over(&[kept(1, 1.0), kept(2, 0.99)], 0.02));
+        assert!(weights.of(ClientId(1)) < 1.0);
+    }
+
+    #[test]
+    fn a_promise_of_two_parts_is_as_good_as_the_worse() {
+        let attained = Attained { latency: Some(0.9), throughput: Some(1.3), availability: None };
+        assert_eq!(attained.combined(), Some(0.9));
+        assert_eq!(Attained::default().combined(), None);
+    }
+
+    #[test]
+    fn work_that_will_be_late_is_worth_less_and_never_nothing() {
+        let ms = Duration::from_millis;
+        assert_eq!(quality(ms(10), 0.5, Some(ms(20))), 1.0);
+        assert_eq!(quality(ms(10), 0.49, Some(ms(20))), LATE);
+        assert_eq!(quality(ms(10), 0.1, None), 1.0);
+    }
+
+    proptest! {
+        #[test]
+        fn weights_stay_bounded_and_their_ratio_is_all_that_counts(
+            rounds in prop::collection::vec(prop::collection::vec(0.0..=1.0f64, 1..6), 1..400), alpha in 0.001..1.0f64,
+        ) {
+            let mut weights = Weights::default();
+            for round in rounds {
+                let all: Vec<Kept> = round.iter().zip(1..).map(|(actual, who)| kept(who, *actual)).collect();
+                weights.squad_over(&all, alpha);
+                for one in &all {
+                    let weight = weights.of(one.who);
+                    prop_assert!((1.0 / MOST - 1e-9..=MOST + 1e-9).contains(&weight), "{weight}");
+                }
+            }
+        }
+    }
+}

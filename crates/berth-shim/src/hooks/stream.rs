@@ -1,0 +1,78 @@
+//! Streams: captures that begin and end, waits of the program, streams that go.
+
+use std::ffi::{c_int, c_void};
+
+use berth_proto::cuda::{STREAM_PER_THREAD, result};
+
+use crate::capture::CAPTURES;
+use crate::state::{self, WORK, guarded};
+use crate::sys::process;
+
+/// A thread's own default stream is another one in each.
+fn captured(stream: u64) -> u64 {
+    if stream == STREAM_PER_THREAD { process::thread_number() << 8 | stream } else { stream }
+}
+
+fn waited_for(stream: u64) {
+    if state::minds(WORK) && !CAPTURES.any() {
+        guarded(|| {
+            state::client(WORK)?.waited_for(stream);
+            Some(())
+        });
+    }
+}
+
+fn goes(stream: u64) {
+    CAPTURES.destroyed(stream);
+    guarded(|| {
+        state::attached()?.forget_stream(stream);
+        Some(())
+    });
+}
+
+/// Counts a capture that has begun. Before the call: no work of ours may come into it.
+macro_rules! begin {
+    ($stream:expr, $call:expr) => {{
+        let stream = captured($stream);
+        CAPTURES.begun(stream);
+        // SAFETY: the caller's own arguments.
+        let answer = unsafe { $call };
+        if answer != result::SUCCESS {
+            CAPTURES.ended(stream);
+        }
+        answer
+    }};
+}
+
+crate::hooks::hooks! {
+    cuStreamBeginCapture / cuStreamBeginCapture_ptsz: (stream: u64) |real, default| begin!(default.of(stream), real(stream));
+    cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz: (stream: u64, mode: c_int) |real, default|
+        begin!(default.of(stream), real(stream, mode));
+    cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz: (
+        stream: u64, graph: u64, dependencies: *const u64, data: *const c_void, count: usize, mode: c_int,
+    ) |real, default| begin!(default.of(stream), real(stream, graph, dependencies, data, count, mode));
+    cuStreamEndCapture / cuStreamEndCapture_ptsz: (stream: u64, graph: *mut u64) |real, default| {
+        // SAFETY: the caller's own arguments.
+        let answer = unsafe { real(stream, graph) };
+        if answer != result::ILLEGAL_STATE && answer != result::STREAM_CAPTURE_WRONG_THREAD {
+            CAPTURES.ended(captured(default.of(stream)));
+        }
+        answer
+    };
+    cuStreamSynchronize / cuStreamSynchronize_ptsz: (stream: u64) |real, default| {
+        // SAFETY: the caller's own arguments.
+        let answer = unsafe { real(stream) };
+        waited_for(default.of(stream));
+        answer
+    };
+    cuStreamDestroy: (stream: u64) |real, _default| {
+        goes(stream);
+        // SAFETY: the caller's own arguments.
+        unsafe { real(stream) }
+    };
+    cuStreamDestroy_v2: (stream: u64) |real, _default| {
+        goes(stream);
+        // SAFETY: the caller's own arguments.
+        unsafe { real(stream) }
+    };
+}

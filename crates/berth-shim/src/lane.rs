@@ -1,0 +1,243 @@
+//! One GPU of the client: the links it has there, and whether it has work.
+//!
+//! Calls of the program and our thread meet here, on atomics alone. Who submits counts first and raises after; who lowers looks at the
+//! count again afterwards. So no work is submitted with the words down and left like that.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use crate::long::Long;
+use crate::pace::Pace;
+use crate::sys::driver::MOST_WAITS;
+use crate::sys::stop::{Reading, StopSlot};
+
+/// The most that one client is yielded to by on a GPU. Links beyond are passed over: those clients are not stopped.
+const MOST_LEADS: usize = 64;
+/// An address that the GPU does not know yet, and one it will not.
+const UNREGISTERED: u64 = 0;
+const UNREGISTRABLE: u64 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// Negative until the GPU is used.
+    device: AtomicI32,
+    pub(crate) waits_on_gpu: AtomicBool,
+    pub(crate) divides: AtomicBool,
+    pub(crate) leads: [StopSlot; MOST_LEADS],
+    pub(crate) yields: [YieldSlot; MOST_WAITS],
+    leading: AtomicU32,
+    yielding: AtomicU32,
+    raised: AtomicU32,
+    raises: AtomicU32,
+    /// Pieces of work whose call has begun, and has ended.
+    pub(crate) started: AtomicU64,
+    pub(crate) finished: AtomicU64,
+    /// Until when work in streams without a place is thought to last.
+    pub(crate) blind_until_ns: AtomicU64,
+    /// Waits were put into streams without a place, of which nobody can tell when they have passed.
+    pub(crate) has_blind_waits: AtomicBool,
+    /// Each round, an event is recorded behind what every stream had when it began. By then old waits have passed.
+    pub(crate) round: AtomicU64,
+    pub(crate) pace: Pace,
+    pub(crate) long: Mutex<Long>,
+}
+
+/// A link on which the client yields.
+#[derive(Debug, Default)]
+pub(crate) struct YieldSlot {
+    pub(crate) stop: StopSlot,
+    address: AtomicU64,
+}
+
+/// The side of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Leads,
+    Yields,
+}
+
+impl Lane {
+    pub(crate) fn new() -> Self {
+        Self {
+            device: AtomicI32::new(-1),
+            waits_on_gpu: AtomicBool::new(false),
+            divides: AtomicBool::new(false),
+            leads: std::array::from_fn(|_| StopSlot::default()),
+            yields: std::array::from_fn(|_| YieldSlot::default()),
+            leading: AtomicU32::new(0),
+            yielding: AtomicU32::new(0),
+            raised: AtomicU32::new(0),
+            raises: AtomicU32::new(0),
+            started: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            blind_until_ns: AtomicU64::new(0),
+            has_blind_waits: AtomicBool::new(false),
+            round: AtomicU64::new(0),
+            pace: Pace::default(),
+            long: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> Option<c_int> {
+        Some(self.device.load(Ordering::Acquire)).filter(|device| *device >= 0)
+    }
+
+    pub(crate) fn open(&self, device: c_int) {
+        self.device.store(device, Ordering::Release);
+    }
+
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leading.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn is_yielding(&self) -> bool {
+        self.yielding.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst) != 0
+    }
+
+    /// Before work is submitted and after it was counted; true if the words were down.
+    pub(crate) fn raise(&self, reading: &Reading<'_>) -> bool {
+        if self.is_raised() || self.raised.swap(1, Ordering::SeqCst) != 0 {
+            return false;
+        }
+        self.store_all(reading);
+        true
+    }
+
+    /// Lowers the words, unless work has begun since `started` was read; true if they stay down.
+    pub(crate) fn lower(&self, reading: &Reading<'_>, started: u64) -> bool {
+        self.raised.store(0, Ordering::SeqCst);
+        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)) {
+            stop.word.store(0, Ordering::SeqCst);
+        }
+        if self.started.load(Ordering::SeqCst) == started {
+            return true;
+        }
+        self.raised.store(1, Ordering::SeqCst);
+        self.store_all(reading);
+        false
+    }
+
+    /// A number that differs each time, so that whoever is stopped sees that it was let go in between.
+    fn store_all(&self, reading: &Reading<'_>) {
+        let value = self.raises.fetch_add(2, Ordering::Relaxed) | 1;
+        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)) {
+            stop.word.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// One link more or less on this side.
+    pub(crate) fn count(&self, side: Side, more: bool) {
+        let counter = match side {
+            Side::Leads => &self.leading,
+            Side::Yields => &self.yielding,
+        };
+        if more {
+            counter.fetch_add(1, Ordering::SeqCst)
+        } else {
+            counter.fetch_sub(1, Ordering::SeqCst)
+        };
+    }
+
+    /// What was registered with a context is gone with it.
+    pub(crate) fn forget_addresses(&self) {
+        for slot in &self.yields {
+            slot.address.store(UNREGISTERED, Ordering::SeqCst);
+        }
+    }
+}
+
+impl YieldSlot {
+    /// Where the GPU finds the word, registered at the first use; `None` if it cannot.
+    pub(crate) fn address(&self, register: impl FnOnce() -> Option<u64>, unregister: impl FnOnce()) -> Option<u64> {
+        let known = self.address.load(Ordering::Acquire);
+        if known > UNREGISTRABLE {
+            return Some(known);
+        }
+        // Whoever comes second waits on its CPU this once.
+        let first = self.address.compare_exchange(UNREGISTERED, UNREGISTRABLE, Ordering::AcqRel, Ordering::Relaxed);
+        let address = first.ok().and_then(|_| register())?;
+        let kept = self.address.compare_exchange(UNREGISTRABLE, address, Ordering::AcqRel, Ordering::Relaxed);
+        if kept.is_err() {
+            // The link was taken out meanwhile.
+            unregister();
+            return None;
+        }
+        Some(address)
+    }
+
+    /// Whether the GPU knows its page.
+    pub(crate) fn clear(&self) -> bool {
+        self.stop.take_out();
+        self.address.swap(UNREGISTERED, Ordering::SeqCst) > UNREGISTRABLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_proto::shim::Stop;
+    use berth_proto::shim::sys::{Page, Writers};
+
+    use super::*;
+    use crate::sys::stop::Readers;
+
+    fn led() -> (Lane, Page<Stop>, Readers) {
+        let (lane, page) = (Lane::new(), Page::<Stop>::create(c"stop", Writers::All).unwrap().0);
+        lane.leads[5].put(&page);
+        lane.count(Side::Leads, true);
+        (lane, page, Readers::default())
+    }
+
+    #[test]
+    fn a_word_is_up_from_before_the_work_until_it_is_lowered() {
+        let (lane, page, readers) = led();
+        let reading = readers.enter();
+        assert!(lane.raise(&reading));
+        let first = page.word.load(Ordering::SeqCst);
+        assert_ne!(first, 0);
+        assert!(!lane.raise(&reading), "it is up already");
+        assert!(lane.lower(&reading, 0));
+        assert_eq!(page.word.load(Ordering::SeqCst), 0);
+        lane.raise(&reading);
+        assert_ne!(page.word.load(Ordering::SeqCst), first, "whoever looks rarely sees that it was down");
+    }
+
+    #[test]
+    fn work_that_begins_while_the_word_is_lowered_has_it_up_again() {
+        let (lane, page, readers) = led();
+        let reading = readers.enter();
+        lane.raise(&reading);
+        lane.started.fetch_add(1, Ordering::SeqCst);
+        assert!(!lane.lower(&reading, 0));
+        assert!(lane.is_raised());
+        assert_ne!(page.word.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_page_is_registered_once_and_not_tried_again_where_that_fails() {
+        let slot = YieldSlot::default();
+        assert_eq!(slot.address(|| Some(0x7000), || ()), Some(0x7000));
+        assert_eq!(slot.address(|| panic!("it is known"), || ()), Some(0x7000));
+        assert!(slot.clear() && !slot.clear(), "it was known, and is not any more");
+        let slot = YieldSlot::default();
+        assert_eq!(slot.address(|| None, || ()), None);
+        assert_eq!(slot.address(|| panic!("it was tried"), || ()), None);
+    }
+
+    #[test]
+    fn a_page_whose_link_goes_while_it_is_registered_is_unregistered() {
+        let (slot, unregistered) = (YieldSlot::default(), std::cell::Cell::new(false));
+        let address = slot.address(
+            || {
+                assert!(!slot.clear());
+                Some(0x7000)
+            },
+            || unregistered.set(true),
+        );
+        assert_eq!((address, unregistered.get()), (None, true));
+    }
+}

@@ -1,0 +1,27 @@
+//! The library inside a tenant's process that orders its kernels among those of others.
+//!
+//! Preloaded, it stands before the driver's functions that begin work, take memory or take streams away. At the first of them it
+//! attaches to the daemon, which gives it links to other clients: before its work it raises the words of those that yield to it,
+//! and before its own work it has its streams wait for the words of those it yields to. Nothing it does itself can change what the
+//! program sees: without a daemon, after a hang-up and after any error of its own it passes every call on. It never waits
+//! for the daemon but once, for a moment, and takes no lock on the way of a launch.
+//!
+//! `hooks/` is the C edge, `work.rs` the way of a launch, `thread.rs` what happens beside it; `sys/` has the unsafe code.
+
+mod attach;
+mod book;
+mod capture;
+mod client;
+mod environment;
+mod estimate;
+mod hooks;
+mod lane;
+mod links;
+mod long;
+mod pace;
+mod samples;
+mod state;
+mod streams;
+mod sys;
+mod thread;
+mod work;

@@ -1,0 +1,110 @@
+//! Long kernels on a part of the GPU: a green context with some of the SMs, and streams in it.
+//!
+//! A kernel cannot be stopped once it runs, but it can be kept off some SMs. An event before and one after keep the order of the
+//! stream it was meant for. Each stream of the program gets a stream of its own there, as long as there are some: if two shared one,
+//! a kernel that waits for another's could wait for ever. A launch that fails there is done where it was meant to be.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::sys::driver::Driver;
+
+/// Streams of the program whose long kernels can be moved.
+const TRACKS: usize = 8;
+
+#[derive(Debug, Default)]
+pub(crate) struct Long {
+    green: Option<Green>,
+    /// Asked for and not to be had: not tried again.
+    refused_sms: u32,
+    tracks: Vec<Track>,
+}
+
+#[derive(Debug)]
+struct Green {
+    context: u64,
+    sms: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Track {
+    key: u64,
+    stream: u64,
+    before: u64,
+    after: u64,
+}
+
+/// One kernel that is launched elsewhere. Until it ends no other is.
+#[derive(Debug)]
+pub(crate) struct Moved<'a> {
+    _long: MutexGuard<'a, Long>,
+    track: Track,
+    pub(crate) sms: u32,
+}
+
+impl Long {
+    /// Everything is gone with the device's context.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    fn prepare(&mut self, driver: &Driver, device: c_int, sms: u32) -> Option<u64> {
+        if self.green.as_ref().is_some_and(|green| green.sms != sms) {
+            let green = self.green.take()?;
+            for track in &self.tracks {
+                driver.destroy_event(track.before);
+                driver.destroy_event(track.after);
+            }
+            driver.destroy_green(green.context, self.tracks.drain(..).map(|track| track.stream));
+        }
+        if self.green.is_none() && self.refused_sms != sms {
+            self.green = driver.create_green(device, sms).map(|context| Green { context, sms });
+            self.refused_sms = if self.green.is_none() { sms } else { 0 };
+        }
+        self.green.as_ref().map(|green| green.context)
+    }
+
+    fn track(&mut self, driver: &Driver, green: u64, key: u64) -> Option<Track> {
+        if let Some(track) = self.tracks.iter().find(|track| track.key == key) {
+            return Some(*track);
+        }
+        if self.tracks.len() == TRACKS {
+            return None;
+        }
+        let stream = driver.create_green_stream(green)?;
+        let track = Track { key, stream, before: driver.create_event(false)?, after: driver.create_event(false)? };
+        self.tracks.push(track);
+        Some(track)
+    }
+}
+
+impl<'a> Moved<'a> {
+    /// Has the green stream wait for all that is in `stream`. `None`: launch it where it was meant to be.
+    pub(crate) fn begin(
+        long: &'a Mutex<Long>,
+        driver: &Driver,
+        device: c_int,
+        sms: u32,
+        stream: u64,
+        key: u64,
+    ) -> Option<Self> {
+        let mut long = long.try_lock().ok()?;
+        let track = driver.relaxed(|| {
+            let green = long.prepare(driver, device, sms)?;
+            long.track(driver, green, key)
+        })?;
+        let ordered = driver.record(track.before, stream) && driver.wait_event(track.stream, track.before);
+        ordered.then_some(Self { _long: long, track, sms })
+    }
+
+    pub(crate) fn stream(&self) -> u64 {
+        self.track.stream
+    }
+
+    /// Has `stream` wait for the kernel.
+    pub(crate) fn end(self, driver: &Driver, stream: u64) {
+        if driver.record(self.track.after, self.track.stream) {
+            driver.wait_event(stream, self.track.after);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether anything is to be minded: the one word that every hooked call looks at first.
+//!
+//! In the beginning it says that nobody has tried to attach yet; the first call does. Afterwards it says what our thread last found
+//! to be wanted, or nothing, for good.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use crate::capture::CAPTURES;
+use crate::client::Client;
+use crate::sys::process::KeepErrno;
+use crate::sys::{current, process};
+use crate::{attach, environment};
+
+/// Nobody has tried to attach yet.
+const FIRST: u32 = 1;
+/// Work is to be counted, measured, stopped or signalled.
+pub(crate) const WORK: u32 = 2;
+/// Memory is to be counted.
+pub(crate) const MEMORY: u32 = 4;
+
+static MIND: AtomicU32 = AtomicU32::new(FIRST);
+/// Descriptors that a forked child must not keep.
+static DESCRIPTORS: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
+static LOGGING: AtomicU32 = AtomicU32::new(0);
+
+/// One load: the whole cost of a call when there is nothing to mind.
+#[inline]
+pub(crate) fn minds(what: u32) -> bool {
+    MIND.load(Ordering::Relaxed) & (FIRST | what) != 0
+}
+
+/// The client, if this is still wanted of it. The first call of a process attaches.
+pub(crate) fn client(what: u32) -> Option<&'static Client> {
+    let mind = MIND.load(Ordering::Relaxed);
+    if mind & FIRST != 0 {
+        attach_once();
+    }
+    if MIND.load(Ordering::Relaxed) & what == 0 {
+        return None;
+    }
+    current::get()
+}
+
+/// The client, whatever is wanted of it, for those who take something away.
+pub(crate) fn attached() -> Option<&'static Client> {
+    current::get()
+}
+
+/// Whether there is anything left to mind; not after a panic.
+pub(crate) fn is_minded() -> bool {
+    MIND.load(Ordering::Relaxed) != 0
+}
+
+/// By our thread.
+pub(crate) fn set(what: u32) {
+    MIND.store(what, Ordering::Relaxed);
+}
+
+pub(crate) fn is_logging() -> bool {
+    LOGGING.load(Ordering::Relaxed) != 0
+}
+
+/// Runs what is our own in a call of the program: a panic ends our part for good and not the program, errno stays as it is.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> Option<T>) -> Option<T> {
+    let _errno = KeepErrno::new();
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        set(0);
+        None
+    })
+}
+
+/// Others that call at the same time go on without.
+fn attach_once() {
+    let path = environment::socket();
+    let driver = path.is_some().then(attach::driver_that_is_ready);
+    if matches!(driver, Some(None)) || MIND.compare_exchange(FIRST, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // The driver is not there yet, or another thread is at it.
+        return;
+    }
+    let (Some(path), Some(Some(driver))) = (path, driver) else { return };
+    LOGGING.store(environment::wants_log().into(), Ordering::Relaxed);
+    // Of this library's own runtime; a Rust program has another.
+    std::panic::set_hook(Box::new(|why| process::say(format_args!("goes on without berth: {why}"))));
+    match attach::attach(&path, driver) {
+        Ok(client) => {
+            DESCRIPTORS[0].store(client.socket.descriptor(), Ordering::Relaxed);
+            DESCRIPTORS[1].store(client.bell.descriptor(), Ordering::Relaxed);
+            process::watch_fork_and_exit(forked, ending);
+            let client = current::set(client);
+            client.current_lane();
+            client.refresh_state();
+            attach::start_thread(client);
+        }
+        Err(why) => process::say(format_args!("goes on without berth: {why}")),
+    }
+}
+
+/// In a forked child: it begins anew, and leaves what is the parent's alone.
+extern "C" fn forked() {
+    current::forget();
+    CAPTURES.clear();
+    for descriptor in &DESCRIPTORS {
+        process::close(descriptor.swap(-1, Ordering::Relaxed));
+    }
+    MIND.store(FIRST, Ordering::Relaxed);
+}
+
+/// At the process's end, before the driver's own: nobody is kept stopped by us, and our thread leaves the driver alone.
+extern "C" fn ending(_: *mut std::ffi::c_void) {
+    MIND.store(0, Ordering::Relaxed);
+    if let Some(client) = current::get() {
+        client.end();
+    }
+}
+
+/// A thread's own default stream goes with it.
+pub(crate) fn thread_ended(number: u64) {
+    guarded(|| {
+        attached()?.streams.abandon(number);
+        Some(())
+    });
+}

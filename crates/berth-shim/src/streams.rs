@@ -1,0 +1,267 @@
+//! What is known of each stream: a fixed table without locks.
+//!
+//! Named streams are found by their handle, default streams by a key made of context and thread. A place is given back when its
+//! stream or context is destroyed or its thread ends. Streams beyond the table have no place: before each of their work a wait is
+//! put, and they count as busy for as long as the estimates say.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::estimate::place_of;
+
+/// Places; a multiple of 64.
+pub(crate) const PLACES: usize = 2048;
+/// How far from its hash a key is looked for.
+const REACH: usize = 32;
+/// The thread of a default stream whose own has ended.
+const NOBODY: u64 = u64::MAX;
+/// Given back: can be taken again, but the search goes on behind it.
+const GIVEN_BACK: u64 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    places: Box<[Stream]>,
+    /// A bit for each place with work that may not be done.
+    active: [AtomicU64; PLACES / 64],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Stream {
+    key: AtomicU64,
+    pub(crate) context: AtomicU64,
+    /// The thread whose own default stream it is; 0 is nobody's.
+    thread: AtomicU64,
+    pub(crate) lane: AtomicU32,
+    /// Pieces of work since the program last waited for the stream.
+    pub(crate) position: AtomicU32,
+    /// The event that is recorded behind its work; 0 until the first time.
+    pub(crate) event: AtomicU64,
+    /// Another, recorded once per round of the GPU, and the round it was last recorded in.
+    pub(crate) round_event: AtomicU64,
+    pub(crate) round: AtomicU64,
+    /// Estimated work since the last wait was put.
+    since_wait_ns: AtomicU64,
+}
+
+/// Who a stream is, when it is first seen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    pub(crate) context: u64,
+    pub(crate) thread: u64,
+    pub(crate) lane: usize,
+}
+
+// === impl Streams ===
+
+impl Streams {
+    pub(crate) fn new() -> Self {
+        Self { places: (0..PLACES).map(|_| Stream::default()).collect(), active: [const { AtomicU64::new(0) }; _] }
+    }
+
+    pub(crate) fn get(&self, place: usize) -> &Stream {
+        &self.places[place]
+    }
+
+    /// The place of a stream that is known.
+    pub(crate) fn find(&self, key: u64) -> Option<usize> {
+        for place in reach(key) {
+            match self.places[place].key.load(Ordering::Acquire) {
+                0 => return None,
+                found if found == key => return Some(place),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// A place for a new stream; `None` where there is none left in reach.
+    pub(crate) fn insert(&self, key: u64, identity: Identity) -> Option<usize> {
+        let free = |place: &usize| {
+            let stream = &self.places[*place];
+            let key_now = stream.key.load(Ordering::Relaxed);
+            // Taken by a key nobody looks for until the rest is written.
+            key_now <= GIVEN_BACK
+                && stream.key.compare_exchange(key_now, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let place = reach(key).find(free)?;
+        let stream = &self.places[place];
+        stream.context.store(identity.context, Ordering::Relaxed);
+        stream.thread.store(identity.thread, Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)] // one of a few lanes
+        stream.lane.store(identity.lane as u32, Ordering::Relaxed);
+        stream.position.store(0, Ordering::Relaxed);
+        stream.event.store(0, Ordering::Relaxed);
+        stream.round_event.store(0, Ordering::Relaxed);
+        stream.round.store(0, Ordering::Relaxed);
+        stream.since_wait_ns.store(0, Ordering::Relaxed);
+        stream.key.store(key, Ordering::Release);
+        Some(place)
+    }
+
+    /// Gives back all places that match, with the events they had.
+    pub(crate) fn forget(&self, matches: impl Fn(&Stream) -> bool) -> Vec<u64> {
+        let mut events = Vec::new();
+        for (place, stream) in self.places.iter().enumerate() {
+            let key = stream.key.load(Ordering::Acquire);
+            if key > GIVEN_BACK && key != u64::MAX && matches(stream) {
+                events.extend(self.give_back(place));
+            }
+        }
+        events
+    }
+
+    /// The streams of a thread that ends go when their work is done.
+    pub(crate) fn abandon(&self, thread: u64) {
+        for stream in &self.places {
+            let _ = stream.thread.compare_exchange(thread, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// The events it had.
+    pub(crate) fn give_back(&self, place: usize) -> impl Iterator<Item = u64> {
+        self.set_done(place);
+        let stream = &self.places[place];
+        let events = [&stream.event, &stream.round_event].map(|event| event.swap(0, Ordering::Relaxed));
+        stream.key.store(GIVEN_BACK, Ordering::Release);
+        events.into_iter().filter(|event| *event != 0)
+    }
+
+    /// Whether it was thought to be idle.
+    pub(crate) fn set_active(&self, place: usize) -> bool {
+        let (word, bit) = (&self.active[place / 64], 1 << (place % 64));
+        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0
+    }
+
+    pub(crate) fn set_done(&self, place: usize) {
+        self.active[place / 64].fetch_and(!(1 << (place % 64)), Ordering::SeqCst);
+    }
+
+    /// Places of a GPU's streams that may have work.
+    pub(crate) fn active(&self, lane: usize) -> impl Iterator<Item = usize> {
+        let words = self.active.iter().enumerate();
+        let bits = words.flat_map(|(index, word)| Bits(word.load(Ordering::SeqCst)).map(move |bit| index * 64 + bit));
+        bits.filter(move |place| self.places[*place].lane.load(Ordering::Relaxed) as usize == lane)
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Its thread has ended; its work may go on.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) == NOBODY
+    }
+
+    /// Adds work to what was submitted since the last wait. True: a wait comes before it, and the count begins anew.
+    pub(crate) fn needs_wait(&self, estimate_ns: u64, grain_ns: u64, was_idle: bool) -> bool {
+        let since = self.since_wait_ns.load(Ordering::Relaxed);
+        let waits = was_idle || since.saturating_add(estimate_ns) > grain_ns && since > 0;
+        let sum = if waits { estimate_ns } else { since.saturating_add(estimate_ns) };
+        // Never 0 once there was work: a single piece longer than a grain is followed by a wait.
+        self.since_wait_ns.store(sum.max(1), Ordering::Relaxed);
+        waits
+    }
+}
+
+fn reach(key: u64) -> impl Iterator<Item = usize> {
+    let start = place_of(crate::estimate::mix(key), PLACES);
+    (0..REACH).map(move |step| (start + step) % PLACES)
+}
+
+/// The bits that are set, lowest first.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WHO: Identity = Identity { context: 77, thread: 0, lane: 3 };
+
+    #[test]
+    fn a_stream_is_found_until_it_is_forgotten() {
+        let streams = Streams::new();
+        assert_eq!(streams.find(0x5000), None);
+        let place = streams.insert(0x5000, WHO).unwrap();
+        streams.get(place).event.store(9, Ordering::Relaxed);
+        assert_eq!(streams.find(0x5000), Some(place));
+        assert_eq!(streams.forget(|stream| stream.context.load(Ordering::Relaxed) == 77), [9]);
+        assert_eq!(streams.find(0x5000), None);
+        let again = streams.insert(0x5000, WHO).unwrap();
+        assert_eq!(streams.get(again).event.load(Ordering::Relaxed), 0, "the next one has nothing of the last");
+    }
+
+    #[test]
+    fn streams_that_come_and_go_by_the_hundred_thousand_find_a_place() {
+        let streams = Streams::new();
+        for key in 0..100_000u64 {
+            let place = streams.insert(0x1_0000 + key * 64, WHO).expect("all others were given back");
+            assert_eq!(streams.find(0x1_0000 + key * 64), Some(place));
+            assert_eq!(streams.give_back(place).count(), 0);
+        }
+    }
+
+    #[test]
+    fn streams_beyond_the_table_are_turned_away_and_the_others_stay() {
+        let streams = Streams::new();
+        let placed = (0..10_000u64).filter(|key| streams.insert(0x1_0000 + key * 64, WHO).is_some()).count();
+        assert!((PLACES * 9 / 10..=PLACES).contains(&placed), "{placed}");
+        assert!(streams.find(0x1_0000).is_some());
+    }
+
+    #[test]
+    fn streams_of_a_thread_that_has_ended_are_told_from_others() {
+        let streams = Streams::new();
+        let own = streams.insert(0x5000, Identity { thread: 4, ..WHO }).unwrap();
+        let other = streams.insert(0x6000, WHO).unwrap();
+        streams.abandon(4);
+        assert!(streams.get(own).is_abandoned() && !streams.get(other).is_abandoned());
+    }
+
+    #[test]
+    fn active_streams_are_told_by_gpu() {
+        let streams = Streams::new();
+        let a = streams.insert(0x5000, WHO).unwrap();
+        let b = streams.insert(0x6000, Identity { lane: 1, ..WHO }).unwrap();
+        assert!(streams.set_active(a) && streams.set_active(b));
+        assert!(!streams.set_active(a), "it was active before");
+        assert_eq!(streams.active(3).collect::<Vec<_>>(), [a]);
+        streams.set_done(a);
+        assert_eq!(streams.active(3).count(), 0);
+        assert!(streams.set_active(a));
+    }
+
+    proptest! {
+        #[test]
+        fn between_two_waits_there_is_a_grain_of_work_or_one_piece(pieces in prop::collection::vec(1u64..200_000, 1..200), grain in 1u64..300_000) {
+            let stream = Stream::default();
+            let mut run: Vec<u64> = Vec::new();
+            for (index, piece) in pieces.into_iter().enumerate() {
+                if stream.needs_wait(piece, grain, index == 0) {
+                    run.clear();
+                }
+                run.push(piece);
+                prop_assert!(run.len() == 1 || run.iter().sum::<u64>() <= grain, "{:?}", run);
+            }
+        }
+
+        #[test]
+        fn a_stream_that_was_idle_looks_first(estimate in 0u64..1 << 50, grain in 0u64..1 << 50) {
+            prop_assert!(Stream::default().needs_wait(estimate, grain, true));
+        }
+    }
+}

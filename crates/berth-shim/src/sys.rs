@@ -1,0 +1,8 @@
+//! Unsafe code behind safe names: the dynamic linker, the driver's functions, sockets, the process, and shared words.
+
+pub(crate) mod current;
+pub(crate) mod dl;
+pub(crate) mod driver;
+pub(crate) mod process;
+pub(crate) mod socket;
+pub(crate) mod stop;

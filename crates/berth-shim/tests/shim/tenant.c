@@ -1,0 +1,97 @@
+/* A program on the driver API that does what it is told on its standard input and answers each line with one. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef uint64_t u64;
+typedef int (*launch_t)(u64, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, u64, void **, void **);
+typedef int (*proc2_t)(const char *, void **, int, u64, int *);
+typedef int (*proc1_t)(const char *, void **, int, u64);
+extern int cuLaunchKernel(u64, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, u64, void **, void **) __attribute__((weak));
+
+static void *library;
+static launch_t launch;
+static u64 streams[4096], graph, addresses[64], count;
+struct config { unsigned grid[3], block[3], shared; u64 stream; void *attributes; unsigned count; };
+
+static void *f(const char *name) { void *found = dlsym(library, name); if (!found) { printf("no %s\n", name); exit(3); } return found; }
+#define CALL(name, types, ...) ((int (*) types)f(#name))(__VA_ARGS__)
+static u64 stream(const char *which) { return *which == 's' ? streams[atoi(which + 1)] : strtoull(which, 0, 0); }
+
+static int prepare(int device) {
+    u64 context;
+    int told = CALL(cuInit, (unsigned), 0);
+    if (!told) told = CALL(cuDevicePrimaryCtxRetain, (u64 *, int), &context, device);
+    return told ? told : CALL(cuCtxSetCurrent, (u64), context);
+}
+static void find(const char *way, int version, u64 flags) {
+    if (!strcmp(way, "linked")) launch = cuLaunchKernel;
+    if (!strcmp(way, "dlsym")) launch = f("cuLaunchKernel");
+    if (!strcmp(way, "default")) launch = dlsym(RTLD_DEFAULT, "cuLaunchKernel");
+    if (!strcmp(way, "twin")) launch = f("cuLaunchKernel_ptsz");
+    if (!strcmp(way, "proc1")) ((proc1_t)f("cuGetProcAddress"))("cuLaunchKernel", (void **)&launch, version, flags);
+    if (!strcmp(way, "proc2")) ((proc2_t)f("cuGetProcAddress_v2"))("cuLaunchKernel", (void **)&launch, version, flags, 0);
+    if (!strcmp(way, "proc2_ptsz")) ((proc2_t)f("cuGetProcAddress_v2_ptsz"))("cuLaunchKernel", (void **)&launch, version, flags, 0);
+    if (!strcmp(way, "proc3")) { proc2_t next; ((proc2_t)f("cuGetProcAddress_v2"))("cuGetProcAddress", (void **)&next, version, flags, 0); next("cuLaunchKernel", (void **)&launch, version, flags, 0); }
+}
+static int go(u64 function, u64 s) { return launch(function, 8, 1, 1, 256, 1, 1, 0, s, 0, 0); }
+static void *elsewhere(void *ns) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); return (void *)(u64)go(*(u64 *)ns, 2); }
+
+int main(int argc, char **argv) {
+    char line[256], command[32], a[64], b[64], c[64];
+    int early = dlsym(RTLD_DEFAULT, "cuLaunchKernel") != 0;
+    library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library) { fprintf(stderr, "%s\n", dlerror()); return 2; }
+    launch = f("cuLaunchKernel");
+    setlinebuf(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        *a = *b = *c = 0;
+        sscanf(line, "%31s %63s %63s %63s", command, a, b, c);
+        errno = 77;
+        long told = -1;
+        #define IS(name) !strcmp(command, name)
+        if (IS("prepare")) told = prepare(atoi(a));
+        else if (IS("find")) { launch = 0; find(a, atoi(b), strtoull(c, 0, 0)); told = launch != 0; }
+        else if (IS("launch")) { told = 0; for (int i = 0; i < atoi(c) && !told; i++) told = go(strtoull(b, 0, 0), stream(a)); }
+        else if (IS("launchex")) { struct config config = { { 4, 1, 1 }, { 64, 1, 1 }, 0, stream(a), 0, 0 }; told = CALL(cuLaunchKernelEx, (struct config *, u64, void **, void **), &config, strtoull(b, 0, 0), 0, 0); }
+        else if (IS("newer")) { void *found; ((proc2_t)f("cuGetProcAddress_v2"))("cuLaunchKernelEx", &found, atoi(a), 0, 0); Dl_info info; dladdr(found, &info); told = !strstr(info.dli_fname, "berth_shim"); }
+        else if (IS("cooperative")) told = CALL(cuLaunchCooperativeKernel, (u64, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, u64, void **), strtoull(b, 0, 0), 1, 1, 1, 32, 1, 1, 0, stream(a), 0);
+        else if (IS("thread")) { u64 ns = strtoull(a, 0, 0); pthread_t t; void *result; pthread_create(&t, 0, elsewhere, &ns); pthread_join(t, &result); told = (long)result; }
+        else if (IS("streams")) { told = 0; for (int i = 0; i < atoi(a) && !told; i++) told = CALL(cuStreamCreate, (u64 *, unsigned), &streams[i], 1); count = atoi(a); }
+        else if (IS("launchall")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = go(strtoull(a, 0, 0), streams[i]); }
+        else if (IS("syncall")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = CALL(cuStreamSynchronize, (u64), streams[i]); }
+        else if (IS("destroyall")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = CALL(cuStreamDestroy_v2, (u64), streams[i]); count = 0; }
+        else if (IS("sync")) told = CALL(cuStreamSynchronize, (u64), stream(a));
+        else if (IS("query")) told = CALL(cuStreamQuery, (u64), stream(a));
+        else if (IS("copy")) told = CALL(cuMemcpyHtoDAsync_v2, (u64, const void *, size_t, u64), 0, 0, strtoull(b, 0, 0), stream(a));
+        else if (IS("capture")) told = CALL(cuStreamBeginCapture_v2, (u64, int), stream(a), 0);
+        else if (IS("endcapture")) told = CALL(cuStreamEndCapture, (u64, u64 *), stream(a), &graph);
+        else if (IS("graph")) told = CALL(cuGraphLaunch, (u64, u64), graph, stream(a));
+        else if (IS("alloc")) told = CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[atoi(a)], strtoull(b, 0, 0));
+        else if (IS("allocasync")) told = CALL(cuMemAllocAsync, (u64 *, size_t, u64), &addresses[atoi(a)], strtoull(b, 0, 0), 0);
+        else if (IS("create")) { int properties[8] = { 1, 0, 1, 0 }; told = CALL(cuMemCreate, (u64 *, size_t, void *, unsigned long long), &addresses[atoi(a)], strtoull(b, 0, 0), properties, 0); }
+        else if (IS("free")) told = CALL(cuMemFree_v2, (u64), addresses[atoi(a)]);
+        else if (IS("release")) told = CALL(cuMemRelease, (u64), addresses[atoi(a)]);
+        else if (IS("freemem")) { size_t all, total; CALL(cuMemGetInfo_v2, (size_t *, size_t *), &all, &total); told = all >> 20; }
+        else if (IS("totalmem")) { size_t all, total; CALL(cuMemGetInfo_v2, (size_t *, size_t *), &all, &total); told = total >> 20; }
+        else if (IS("device")) { u64 context; CALL(cuDevicePrimaryCtxRetain, (u64 *, int), &context, atoi(a)); told = CALL(cuCtxSetCurrent, (u64), context); }
+        else if (IS("context")) told = CALL(cuCtxSetCurrent, (u64), 0x1100 + atoi(a));
+        else if (IS("calls")) told = CALL(fakeCalls, (const char *), a);
+        else if (IS("done")) told = CALL(fakeKernelsDone, (void));
+        else if (IS("green")) told = CALL(fakeGreenKernels, (void));
+        else if (IS("disturbed")) told = CALL(fakeDisturbed, (void));
+        else if (IS("next")) told = CALL(fakeNextIsNone, (void));
+        else if (IS("closeall")) { told = 0; for (int fd = 3; fd < 4096; fd++) close(fd); errno = 77; }
+        else if (IS("early")) told = early;
+        else if (IS("fork")) { pid_t child = fork(); if (!child) { prepare(0); u64 s; CALL(cuStreamCreate, (u64 *, unsigned), &s, 1); int bad = go(1000, s) || CALL(cuStreamSynchronize, (u64), s); sleep(atoi(a)); _exit(bad); } int status; if (atoi(a)) { told = child; } else { waitpid(child, &status, 0); told = status; } }
+        printf("%ld %d\n", told, IS("fork") ? 77 : errno);
+    }
+    return 0;
+}

@@ -1,0 +1,197 @@
+//! What `berth bench colocate` found, as JSON and as tables: every mode beside both programs alone, and what was asked.
+
+use std::fmt::Write as _;
+
+use berth_load::roles::words::Served;
+use serde::Serialize;
+
+use super::Measured;
+use super::mode::Mode;
+use super::pair::{Asked, Load, Pair};
+use super::session::{Alone, Window};
+use crate::bench::machine::Machine;
+use crate::bench::report::Verdict;
+use crate::columns::Columns;
+use crate::table;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub berth: String,
+    pub machine: Machine,
+    /// Of each window.
+    pub seconds: u32,
+    pub pairs: Vec<PairReport>,
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct PairReport {
+    pub pair: Pair,
+    pub what: &'static str,
+    /// For [`Load::Medium`].
+    pub asked: Asked,
+    /// What a request takes without a queue, at the beginning and at the end.
+    pub service_ms: Vec<f64>,
+    /// Steps of the trainer alone per second, at the beginning and at the end.
+    pub trainer_alone_per_s: Vec<f64>,
+    pub loads: Vec<LoadReport>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct LoadReport {
+    pub load: Load,
+    pub rate: u32,
+    /// The server alone, at the beginning and at the end.
+    pub alone: Vec<Served>,
+    /// What the server's own work leaves of the GPU: no trainer beside it can have more without slowing it.
+    pub trainer_ceiling: Option<f64>,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    pub mode: Mode,
+    pub served: Served,
+    pub p99_over_alone: Option<f64>,
+    pub trainer_per_s: Option<f64>,
+    pub trainer_over_alone: Option<f64>,
+    /// Of berth's modes, at the load for which something is asked.
+    pub verdict: Option<Verdict>,
+}
+
+impl Report {
+    pub fn of(measured: &Measured) -> Self {
+        let pair = |found: &super::MeasuredPair| {
+            let loads = measured.loads.iter().map(|load| load_report(found, *load));
+            PairReport {
+                pair: found.pair,
+                what: found.pair.what(),
+                asked: found.pair.asked(),
+                service_ms: found.alone.iter().map(|alone| alone.service_ms).collect(),
+                trainer_alone_per_s: found.alone.iter().filter_map(|alone| alone.trainer_per_s).collect(),
+                loads: loads.filter(|load| !load.alone.is_empty()).collect(),
+            }
+        };
+        Self {
+            berth: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: measured.machine.clone(),
+            seconds: measured.seconds,
+            pairs: measured.pairs.iter().map(pair).collect(),
+            notes: measured.notes.clone(),
+        }
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{}, windows of {} s", self.machine.to_text(), self.seconds)?;
+        for pair in &self.pairs {
+            writeln!(out, "\n{}: {}", pair.pair.name(), pair.what)?;
+            let (service, trainer) = (list(&pair.service_ms, 2), list(&pair.trainer_alone_per_s, 2));
+            writeln!(out, "alone: a request takes {service} ms, the trainer does {trainer} steps/s (before, after)")?;
+            writeln!(out, "{}", pair.table().trim_end())?;
+            let Asked { p99_over_alone, trainer_over_alone } = pair.asked;
+            writeln!(
+                out,
+                "goal at {}: p99 at most ×{p99_over_alone:.2} of alone, the trainer at least {:.0} % of alone",
+                Load::Medium,
+                trainer_over_alone * 100.0
+            )?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(out, "\n{note}"))
+    }
+}
+
+impl PairReport {
+    fn table(&self) -> String {
+        let rows = self.loads.iter().flat_map(|load| {
+            let alone = load.alone.iter().map(|served| {
+                let mut row = vec![load.load.to_string(), Mode::Alone.to_string()];
+                row.extend([ms(served.p50_ms), ms(served.p99_ms), "×1.00".to_owned()]);
+                row.extend(["-", "100 %", "-", ""].map(str::to_owned));
+                row
+            });
+            alone.chain(load.rows.iter().map(|row| row.cells(load)))
+        });
+        let headings = ["LOAD", "MODE", "p50 ms", "p99 ms", "p99", "STEPS/s", "TRAINER", "CEILING", ""];
+        let numeric = [false, false, true, true, true, true, true, true, false];
+        table::render(Columns::new(&headings, &numeric, rows.collect()))
+    }
+}
+
+impl Row {
+    fn cells(&self, load: &LoadReport) -> Vec<String> {
+        let percent = |share: Option<f64>| share.map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0));
+        let ratio = self.p99_over_alone.map_or("?".to_owned(), |ratio| format!("×{ratio:.2}"));
+        let steps = self.trainer_per_s.map_or("?".to_owned(), |steps| format!("{steps:.2}"));
+        let verdict = match self.verdict {
+            Some(Verdict::Met) => "met".to_owned(),
+            Some(Verdict::NotMet) => "NOT MET".to_owned(),
+            Some(Verdict::NotShown) => "not shown".to_owned(),
+            None if self.served.given_up > 0 => format!("{} given up", self.served.given_up),
+            None => String::new(),
+        };
+        let mut row = vec![load.load.to_string(), self.mode.to_string()];
+        row.extend([ms(self.served.p50_ms), ms(self.served.p99_ms), ratio, steps]);
+        row.extend([percent(self.trainer_over_alone), percent(load.trainer_ceiling), verdict]);
+        row
+    }
+}
+
+fn load_report(found: &super::MeasuredPair, load: Load) -> LoadReport {
+    let at = |windows: &[Window]| windows.iter().find(|window| window.load == load).map(|window| window.served.clone());
+    let alone: Vec<Served> = found.alone.iter().filter_map(|alone| at(&alone.windows)).collect();
+    let p99_alone = mean(alone.iter().map(|served| served.p99_ms));
+    let trainer_alone = mean(found.alone.iter().filter_map(|alone| alone.trainer_per_s));
+    let row = |(mode, window): &(Mode, Window)| {
+        let p99_over_alone = p99_alone.map(|alone| window.served.p99_ms / alone);
+        let trainer_over_alone = window.trainer_per_s.zip(trainer_alone).map(|(steps, alone)| steps / alone);
+        let judged = (mode.is_berth() && load == Load::Medium).then(|| found.pair.asked());
+        Row {
+            mode: *mode,
+            served: window.served.clone(),
+            p99_over_alone,
+            trainer_per_s: window.trainer_per_s,
+            trainer_over_alone,
+            verdict: judged.map(|asked| verdict(asked, p99_over_alone, trainer_over_alone)),
+        }
+    };
+    let rows = found.together.iter().filter(|(_, window)| window.load == load).map(row).collect();
+    LoadReport { load, rate: load.rate(), alone, trainer_ceiling: ceiling(&found.alone, load), rows }
+}
+
+fn verdict(asked: Asked, p99_over_alone: Option<f64>, trainer_over_alone: Option<f64>) -> Verdict {
+    match p99_over_alone.zip(trainer_over_alone) {
+        None => Verdict::NotShown,
+        Some((p99, trainer)) if p99 <= asked.p99_over_alone && trainer >= asked.trainer_over_alone => Verdict::Met,
+        Some(_) => Verdict::NotMet,
+    }
+}
+
+fn ceiling(alone: &[Alone], load: Load) -> Option<f64> {
+    // Whatever disturbs the measurement only adds to it.
+    let service_ms = alone.iter().map(|alone| alone.service_ms).min_by(f64::total_cmp)?;
+    Some((1.0 - service_ms * f64::from(load.rate()) / 1e3).max(0.0))
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0u32, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn ms(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn list(values: &[f64], decimals: usize) -> String {
+    let texts: Vec<String> = values.iter().map(|value| format!("{value:.decimals$}")).collect();
+    if texts.is_empty() { "?".to_owned() } else { texts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! What `berth bench launch` found, as JSON and as a table.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::torch::Training;
+use super::{Costs, Plan, Way};
+use crate::bench::contention::goals::{self, Goal};
+use crate::bench::contention::report::grid;
+use crate::bench::machine::Machine;
+use crate::bench::quantiles::{Quantiles, median};
+
+/// What a launch may cost more while nobody else is there.
+const MOST_MORE_NS: f64 = 200.0;
+/// What a training may lose.
+const LEAST_RATE: f64 = 0.99;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub berth: String,
+    pub machine: Machine,
+    pub batches: u32,
+    pub launches_per_batch: u32,
+    pub ways: Vec<Row>,
+    pub training: Option<Training>,
+    pub goals: Vec<Goal>,
+    pub notes: Vec<String>,
+}
+
+/// Nanoseconds of the thread that launches.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub way: Way,
+    pub ns_per_launch: Option<Quantiles>,
+    /// The median of what each batch took more than the bare one of its turn.
+    pub more_than_bare_ns: Option<f64>,
+}
+
+impl Report {
+    pub fn of(
+        machine: Machine,
+        plan: &Plan,
+        costs: Vec<Costs>,
+        training: Option<Training>,
+        notes: Vec<String>,
+    ) -> Self {
+        let ways = rows(&costs);
+        let goals = judge(&ways, training.as_ref());
+        let (berth, batches) = (env!("CARGO_PKG_VERSION").to_owned(), plan.batches);
+        Self { berth, machine, batches, launches_per_batch: plan.launches, ways, training, goals, notes }
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{}", self.machine.to_text())?;
+        writeln!(out, "{} batches of {} launches each way, in turn\n", self.batches, self.launches_per_batch)?;
+        let ns = |value: Option<f64>| value.map_or("?".to_owned(), |value| format!("{value:.0}"));
+        let rows = self.ways.iter().map(|row| {
+            let found = row.ns_per_launch;
+            let quantiles = [found.map(|found| found.p50), found.map(|found| found.p99)].map(ns);
+            let more = row.more_than_bare_ns.map_or("?".to_owned(), |more| format!("{more:+.0}"));
+            [row.way.name().to_owned()].into_iter().chain(quantiles).chain([more]).collect()
+        });
+        writeln!(out, "{}", grid(&["ns per launch", "MEDIAN", "p99", "MORE"], rows.collect()))?;
+        if let Some(training) = &self.training {
+            write_training(out, training)?;
+        }
+        self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+        goals::write(&self.goals, out)
+    }
+}
+
+fn write_training(out: &mut String, training: &Training) -> std::fmt::Result {
+    let list = |values: &[f64]| values.iter().map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
+    let (bare, attached) = (list(&training.bare_per_s), list(&training.attached_per_s));
+    writeln!(out, "a training alone: {bare} steps/s bare, {attached} attached")?;
+    for results in &training.results {
+        let (way, found) = (results.way.name(), &results.found);
+        writeln!(out, "{} steps, {way}: loss {}, sha256 {}", found.steps, found.last_loss, found.sha256)?;
+    }
+    writeln!(out)
+}
+
+fn rows(costs: &[Costs]) -> Vec<Row> {
+    let bare = costs.iter().find(|costs| costs.way == Way::Bare);
+    let more = |costs: &Costs| {
+        let pairs = costs.ns_per_launch.iter().zip(&bare?.ns_per_launch);
+        median(&pairs.map(|(own, bare)| own - bare).collect::<Vec<_>>())
+    };
+    let row = |costs: &Costs| Row {
+        way: costs.way,
+        ns_per_launch: Quantiles::of(&costs.ns_per_launch),
+        more_than_bare_ns: more(costs),
+    };
+    costs.iter().map(row).collect()
+}
+
+fn judge(ways: &[Row], training: Option<&Training>) -> Vec<Goal> {
+    let launches = ways.iter().filter(|row| row.way.is_uncontended()).filter_map(|row| {
+        let more = row.more_than_bare_ns?;
+        let goal = Goal::new(&format!("a launch, {}", row.way.name()), "at most 200 ns more", format!("{more:+.0} ns"));
+        Some(goal.judged(more <= MOST_MORE_NS))
+    });
+    let rate = training.and_then(Training::over_bare).map(|over| {
+        let reached = format!("{:.2} %", over * 100.0);
+        Goal::new("a training's rate with the library", "at least 99 % of bare", reached).judged(over >= LEAST_RATE)
+    });
+    let same = training.map(|training| {
+        let reached = if training.is_same() { "the same" } else { "different" };
+        Goal::new("its results after a hundred steps", "the same", reached.to_owned()).judged(training.is_same())
+    });
+    launches.chain(rate).chain(same).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::torch::{Found, Results};
+    use super::*;
+    use crate::bench::report::Verdict;
+
+    fn costs(way: Way, ns_per_launch: &[f64]) -> Costs {
+        Costs { way, ns_per_launch: ns_per_launch.to_vec() }
+    }
+
+    fn training(attached: f64, sums: [&str; 2]) -> Training {
+        let results = sums.map(|sha256| Results {
+            way: Way::Bare,
+            found: Found { steps: 100, last_loss: 6.5, sha256: sha256.to_owned() },
+        });
+        Training { bare_per_s: vec![26.0], attached_per_s: vec![attached], results: results.to_vec() }
+    }
+
+    #[test]
+    fn what_is_more_is_by_turns_so_that_drift_cancels() {
+        let rows =
+            rows(&[costs(Way::Bare, &[2_000.0, 3_000.0, 4_000.0]), costs(Way::Attached, &[2_100.0, 3_150.0, 4_050.0])]);
+        assert_eq!(rows[1].more_than_bare_ns, Some(100.0));
+        assert_eq!(rows[1].ns_per_launch.unwrap().p50, 3_150.0);
+    }
+
+    #[test]
+    fn only_what_is_uncontended_is_judged() {
+        let all = Way::ALL.map(|way| costs(way, &[if way == Way::Bare { 2_000.0 } else { 2_300.0 }]));
+        let judged = judge(&rows(&all), None);
+        let verdicts: Vec<_> = judged.iter().map(|goal| (goal.name.as_str(), goal.verdict)).collect();
+        assert_eq!(verdicts, [("a launch, loaded", Verdict::NotMet), ("a launch, attached", Verdict::NotMet)]);
+        let all = Way::ALL.map(|way| costs(way, &[2_000.0]));
+        assert!(judge(&rows(&all), None).iter().all(|goal| goal.verdict == Verdict::Met));
+    }
+
+    #[test]
+    fn a_training_that_is_slower_or_computes_something_else_is_told() {
+        let verdicts = |training| judge(&[], Some(&training)).iter().map(|goal| goal.verdict).collect::<Vec<_>>();
+        assert_eq!(verdicts(training(25.9, ["a", "a"])), [Verdict::Met, Verdict::Met]);
+        assert_eq!(verdicts(training(25.0, ["a", "a"])), [Verdict::NotMet, Verdict::Met]);
+        assert_eq!(verdicts(training(25.9, ["a", "b"])), [Verdict::Met, Verdict::NotMet]);
+    }
+}

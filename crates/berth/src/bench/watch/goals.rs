@@ -1,0 +1,52 @@
+//! What the measurement has to show, judged by what it showed.
+
+use berth_model::watch::Kind;
+
+use super::Level;
+use super::foresight::{Figure, Foresight};
+use super::store::Store;
+use super::trial::Trial;
+use crate::bench::contention::goals::Goal;
+
+/// Precision and recall at the middle level.
+const RIGHT: f64 = 0.9;
+/// A forecast that is told may be worse than the plain one by chance, and by no more.
+const NO_WORSE: f64 = 1.02;
+/// Of load that comes back.
+const COMES_BACK: f64 = 0.7;
+const VALUES_PER_SECOND: f64 = 100_000.0;
+const BYTES_PER_VALUE: f64 = 12.0;
+
+pub fn judge(trials: &[Trial], foresights: &[Foresight], store: &Store) -> Vec<Goal> {
+    let middle = trials.iter().filter(|trial| trial.level == Level::Middle);
+    let mut goals: Vec<Goal> = middle.map(found).collect();
+    goals.extend(foresights.iter().filter(|one| one.level == Level::Middle).map(foreseen));
+    let rate = Goal::new("store: values written per second", "≥ 100,000", format!("{:.0}", store.values_per_second));
+    goals.push(rate.judged(store.values_per_second >= VALUES_PER_SECOND));
+    let size = Goal::new("store: bytes per value", "≤ 12", format!("{:.2}", store.bytes_per_value));
+    goals.push(size.judged(store.bytes_per_value <= BYTES_PER_VALUE));
+    goals.push(Goal::new("store: every value comes back", "yes", word(store.is_complete)).judged(store.is_complete));
+    goals
+}
+
+fn found(trial: &Trial) -> Goal {
+    let Trial { kind, precision, recall, .. } = trial;
+    let reached = format!("precision {precision:.3}, recall {recall:.3}");
+    let met = *precision >= RIGHT && *recall >= RIGHT;
+    Goal::new(&format!("{}, middle noise", name(*kind)), "both ≥ 0.9", reached).judged(met)
+}
+
+fn foreseen(one: &Foresight) -> Goal {
+    let most = if one.figure == Figure::Load { COMES_BACK } else { NO_WORSE };
+    let name = format!("forecast of {}, error ÷ plain", one.figure.as_str());
+    Goal::new(&name, &format!("≤ {most}"), format!("{:.3}", one.told_over_plain)).judged(one.told_over_plain <= most)
+}
+
+/// As people read it.
+pub fn name(kind: Kind) -> String {
+    kind.as_str().replace('_', " ")
+}
+
+fn word(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}

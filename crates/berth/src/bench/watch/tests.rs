@@ -1,0 +1,38 @@
+//! What a measurement is worth: it repeats, it can fail, and what it says of the detectors holds for another seed too.
+
+use berth_model::watch::Kind;
+
+use super::trial::{Trial, measure};
+use super::{Level, foresight, store};
+
+#[test]
+fn the_same_seed_finds_the_same() {
+    let found = |seed| {
+        let Trial { found, wrongly, delay, .. } = measure(Kind::Degradation, Level::High, 10, seed);
+        (found, wrongly, delay)
+    };
+    assert_eq!(found(1), found(1));
+    assert_ne!(found(1), found(2));
+}
+
+#[test]
+fn faults_are_found_and_little_else_at_little_noise_by_a_seed_nothing_was_chosen_by() {
+    for kind in Kind::ALL {
+        let trial = measure(kind, Level::Low, 20, 4_711);
+        assert!(trial.recall >= 0.9 && trial.precision >= 0.9, "{trial:?}");
+    }
+}
+
+#[test]
+fn a_store_gives_back_what_it_was_given_and_minutes_take_less() {
+    let store = store::measure(2_000).unwrap();
+    assert!(store.is_complete, "{store:?}");
+    assert!(store.minutes_bytes_per_value < store.bytes_per_value / 2.0, "{store:?}");
+}
+
+#[test]
+fn what_comes_back_is_foreseen_better_than_by_saying_that_all_stays() {
+    let told = foresight::measure(3, 4_711);
+    let load = told.iter().find(|one| one.figure == foresight::Figure::Load && one.level == Level::Low).unwrap();
+    assert!(load.told_over_plain < 0.7, "{load:?}");
+}

@@ -1,0 +1,95 @@
+//! Words for what happens at the level of kernels.
+
+use berth_model::kernels::{KernelLevel, KernelNews, KernelRow};
+
+pub fn news(name: &str, news: &KernelNews) -> String {
+    match news {
+        KernelNews::Joined => format!("{name}: its kernels are ordered now"),
+        KernelNews::Left => format!("{name}: its kernels are no longer ordered"),
+        KernelNews::LeadLost { gpu, for_seconds } => {
+            let place = gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
+            format!(
+                "{name}: kept others stopped for more than its share{place}; nobody yields to it for {for_seconds} s"
+            )
+        }
+    }
+}
+
+/// What a tenant is among the others on a GPU.
+pub fn role(row: &KernelRow) -> String {
+    let to = if row.yields_to.is_empty() { String::new() } else { format!(" to {}", row.yields_to.join(", ")) };
+    let lost = if row.lead_lost_until.is_some() { ", has lost its lead" } else { "" };
+    format!("{}{to}{lost}", row.role.as_str())
+}
+
+/// Everybody who takes part, a line each; `None` while nobody does.
+pub fn listed(level: &KernelLevel) -> Option<(String, Vec<String>)> {
+    let lines: Vec<String> = level.rows.iter().map(line).collect();
+    (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {})", lines.len(), level.policy.as_str()), lines))
+}
+
+fn line(row: &KernelRow) -> String {
+    let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let kept = row.attainment.map(|share| format!(", goals kept {:.1} %", share * 100.0)).unwrap_or_default();
+    let doing = match (row.is_stopped, row.is_busy) {
+        (true, _) => ", waits",
+        (false, true) => ", computes",
+        (false, false) => "",
+    };
+    let why = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{} on {gpu}: {}{kept}{doing}{why}", row.name, role(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::kernels::{KernelRole, KernelTotals};
+    use berth_model::settings::KernelPolicyName;
+    use berth_model::{GpuIndex, GpuUuid, Slo, TenantKey};
+
+    use super::*;
+
+    fn row(name: &str, role: KernelRole) -> KernelRow {
+        KernelRow {
+            tenant: TenantKey::User { uid: 7 },
+            name: name.into(),
+            gpu_index: Some(GpuIndex(0)),
+            gpu_uuid: GpuUuid("GPU-0".into()),
+            clients: 1,
+            role,
+            yields_to: vec![],
+            is_busy: true,
+            is_stopped: false,
+            reason: None,
+            slo: Slo::default(),
+            unread_labels: vec![],
+            attainment: None,
+            lead_lost_until: None,
+            served_seconds: 0.0,
+            kernel_kinds: 0,
+            kernel_seconds: None,
+            kernel_spread: None,
+            longest_kernel_seconds: None,
+            prediction_error: None,
+            counters: Default::default(),
+        }
+    }
+
+    #[test]
+    fn those_who_take_part_are_told_with_their_role_and_what_they_do() {
+        let server = KernelRow { attainment: Some(0.9951), ..row("server", KernelRole::Leads) };
+        let trainer = KernelRow {
+            yields_to: vec!["server".into()],
+            is_stopped: true,
+            reason: Some("it yields to `server`, which has a goal".into()),
+            ..row("trainer", KernelRole::Yields)
+        };
+        let totals = KernelTotals::default();
+        let (title, lines) =
+            listed(&KernelLevel { policy: KernelPolicyName::Slo, rows: vec![server, trainer], totals }).unwrap();
+        assert_eq!(title, "Kernels (2, policy slo)");
+        assert_eq!(lines[0], "server on GPU 0: leads, goals kept 99.5 %, computes");
+        let expected = "trainer on GPU 0: yields to server, waits: it yields to `server`, which has a goal";
+        assert_eq!(lines[1], expected);
+        assert_eq!(listed(&KernelLevel { policy: KernelPolicyName::Slo, rows: vec![], totals }), None);
+    }
+}
