@@ -14,10 +14,13 @@ pub mod pages;
 pub mod sys;
 
 pub use message::{FromClient, FromDaemon, MessageError};
-pub use pages::{LANES, LaneLedger, LaneOrders, Ledger, Orders, SAMPLES, Sample, SampleKind, SampleSlot, Stop};
+pub use pages::{
+    LANES, LaneLedger, LaneOrders, Ledger, Orders, REQUESTS, Request, RequestSlot, SAMPLES, Sample, SampleKind,
+    SampleSlot, Stop,
+};
 
 /// Of messages and layouts together. A daemon that does not know a client's version refuses it by name; the client then goes on without.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Where the socket is inside a container, and on the host below the daemon's runtime directory.
 pub const SOCKET_NAME: &str = "shim.sock";

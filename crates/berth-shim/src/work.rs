@@ -172,6 +172,7 @@ impl Begun {
             estimated_ns: if self.known { self.estimate_ns } else { 0 },
             at_ns: process::now_ns(),
             sms,
+            blocks_per_sm: 0,
         }
     }
 }

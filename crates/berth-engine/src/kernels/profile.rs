@@ -141,9 +141,22 @@ mod tests {
     use super::*;
 
     fn sample(function: u64, took_ns: u64, estimated_ns: u64) -> Sample {
-        let (blocks, threads_per_block, position, at_ns, sms) = (132, 1_024, 0, 0, 0);
+        let (blocks, threads_per_block, position, at_ns, sms, blocks_per_sm) = (132, 1_024, 0, 0, 0, 0);
         let kind = SampleKind::Kernel;
-        Sample { kind, lane: 0, function, blocks, threads_per_block, position, took_ns, estimated_ns, at_ns, sms }
+        let lane = 0;
+        Sample {
+            kind,
+            lane,
+            function,
+            blocks,
+            threads_per_block,
+            position,
+            took_ns,
+            estimated_ns,
+            at_ns,
+            sms,
+            blocks_per_sm,
+        }
     }
 
     #[test]

@@ -135,6 +135,6 @@ mod tests {
         assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
         let (_page, file) = Page::<Stop>::create(c"stop", Writers::All).unwrap();
         let refused = Page::<Ledger>::open(&file).unwrap_err().to_string();
-        assert_eq!(refused, "a memory file of 4096 bytes, and 36864 are needed");
+        assert_eq!(refused, "a memory file of 4096 bytes, and 45056 are needed");
     }
 }
