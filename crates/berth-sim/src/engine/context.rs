@@ -43,6 +43,8 @@ pub(super) struct Context {
     pub(super) events: BTreeMap<u64, Event>,
     pub(super) graphs: BTreeMap<u64, Graph>,
     pub(super) waiters: Vec<Waiter>,
+    /// Kernels that have run to their end.
+    pub(super) kernels_done: u64,
     /// A sticky error: every later call of the context answers it.
     pub(super) error: Option<u32>,
 }
@@ -144,6 +146,7 @@ impl Context {
             events: BTreeMap::new(),
             graphs: BTreeMap::new(),
             waiters: Vec::new(),
+            kernels_done: 0,
             error: None,
         }
     }
@@ -210,11 +213,14 @@ impl Context {
         queue.completed += 1;
         self.active.insert(stream);
         let done = Mark { stream, count: queue.completed };
-        if let Some(Op::Record { event }) = queue.queue.pop_front()
-            && let Some(event) = self.events.get_mut(&event)
-            && event.mark == Some(done)
-        {
-            event.at = Some(now);
+        match queue.queue.pop_front() {
+            Some(Op::Kernel(_)) => self.kernels_done += 1,
+            Some(Op::Record { event }) => {
+                if let Some(event) = self.events.get_mut(&event).filter(|event| event.mark == Some(done)) {
+                    event.at = Some(now);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -1,7 +1,8 @@
-//! Making things go wrong from outside: one line in, one line back.
+//! Making things go wrong from outside, and asking what was done: one line in, one line back.
 //!
 //! ```text
 //! gpu-lost GPU | nvml AREA CODE | no-permission | kernel-fault PID   →   ok | refused: why
+//! kernels PID                                                        →   ok COUNT
 //! ```
 //! Only root and the server's own user are listened to, by the kernel's word on who they are.
 
@@ -20,6 +21,7 @@ use crate::{Fault, NvmlArea};
 /// No command is longer.
 const MAX_LINE_BYTES: usize = 256;
 const OK: &str = "ok";
+const KERNELS: &str = "kernels";
 const REFUSED: &str = "refused: ";
 
 #[derive(Debug, thiserror::Error)]
@@ -48,17 +50,30 @@ pub(super) enum CommandError {
 
 /// Makes a fault strike in the simulator that serves `dir`.
 pub fn inject(dir: &Path, fault: Fault) -> Result<(), ControlError> {
+    ask(dir, &command(fault)).map(drop)
+}
+
+/// How many kernels of a process have run to their end, in the contexts it has now.
+pub fn kernels_done(dir: &Path, pid: u32) -> Result<u64, ControlError> {
+    let answer = ask(dir, &format!("{KERNELS} {pid}"))?;
+    let refused = |_| ControlError::Refused { path: dir.join(sim_dir::CONTROL), why: format!("no number: {answer:?}") };
+    answer.parse().map_err(refused)
+}
+
+/// What follows `ok` in the answer.
+fn ask(dir: &Path, line: &str) -> Result<String, ControlError> {
     let path = dir.join(sim_dir::CONTROL);
     let talk = |source| ControlError::Talk { path: path.clone(), source };
     let mut stream =
         UnixStream::connect(&path).map_err(|source| ControlError::Connect { path: path.clone(), source })?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).map_err(talk)?;
-    stream.write_all(format!("{}\n", command(fault)).as_bytes()).map_err(talk)?;
+    stream.write_all(format!("{line}\n").as_bytes()).map_err(talk)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(talk)?;
-    match answer.trim_end() {
-        OK => Ok(()),
-        other => Err(ControlError::Refused { path, why: other.trim_start_matches(REFUSED).to_owned() }),
+    let answer = answer.trim_end();
+    match answer.strip_prefix(OK) {
+        Some(rest) => Ok(rest.trim().to_owned()),
+        None => Err(ControlError::Refused { path, why: answer.trim_start_matches(REFUSED).to_owned() }),
     }
 }
 
@@ -71,19 +86,26 @@ fn command(fault: Fault) -> String {
     }
 }
 
-fn parse(line: &str) -> Result<Fault, CommandError> {
+fn parse(line: &str) -> Result<Command, CommandError> {
     let mut words = line.split_whitespace();
-    let fault = match words.next().unwrap_or_default() {
+    let command = match words.next().unwrap_or_default() {
+        KERNELS => Command::Kernels { pid: number(words.next(), "PID")? },
+        name => Command::Fault(fault(name, &mut words)?),
+    };
+    match words.next() {
+        None => Ok(command),
+        Some(value) => Err(CommandError::Extra { value: value.into() }),
+    }
+}
+
+fn fault<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Fault, CommandError> {
+    Ok(match name {
         "gpu-lost" => Fault::GpuLost { gpu: number(words.next(), "GPU")? },
         "nvml" => Fault::Nvml { area: area(words.next())?, code: number(words.next(), "code")? },
         "no-permission" => Fault::NoPermission,
         "kernel-fault" => Fault::KernelFault { pid: number(words.next(), "pid")? },
         name => return Err(CommandError::Unknown { name: name.into() }),
-    };
-    match words.next() {
-        None => Ok(fault),
-        Some(value) => Err(CommandError::Extra { value: value.into() }),
-    }
+    })
 }
 
 fn area(word: Option<&str>) -> Result<NvmlArea, CommandError> {
@@ -104,12 +126,21 @@ pub(super) struct Commander {
     allowed: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Command {
+    Fault(Fault),
+    /// What a process has had done.
+    Kernels {
+        pid: u32,
+    },
+}
+
 /// What a connection came to, as far as it has been read.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// The line is not whole yet.
     More,
-    Fault(Fault),
+    Command(Command),
     /// It was answered, or it ended; there is nothing more to do.
     Over,
 }
@@ -138,7 +169,7 @@ impl Commander {
             return Heard::Over;
         }
         match parse(&String::from_utf8_lossy(&self.line[..end])) {
-            Ok(fault) => Heard::Fault(fault),
+            Ok(command) => Heard::Command(command),
             Err(error) => {
                 self.refuse(&error);
                 Heard::Over
@@ -148,6 +179,10 @@ impl Commander {
 
     pub(super) fn confirm(&mut self) {
         self.say(OK);
+    }
+
+    pub(super) fn answer(&mut self, number: u64) {
+        self.say(&format!("{OK} {number}"));
     }
 
     pub(super) fn refuse(&mut self, why: &dyn Display) {
@@ -175,7 +210,7 @@ mod tests {
         let mut faults = vec![Fault::GpuLost { gpu: 3 }, Fault::NoPermission, Fault::KernelFault { pid: 42 }];
         faults.extend(NvmlArea::ALL.map(|area| Fault::Nvml { area, code: 15 }));
         for fault in faults {
-            assert_eq!(parse(&command(fault)), Ok(fault));
+            assert_eq!(parse(&command(fault)), Ok(Command::Fault(fault)));
         }
     }
 
@@ -187,6 +222,7 @@ mod tests {
             ("gpu-lost x", "\"x\""),
             ("nvml everything 15", "process-list"),
             ("no-permission now", "now"),
+            ("kernels", "missing"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");

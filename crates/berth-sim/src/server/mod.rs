@@ -35,7 +35,7 @@ mod run;
 mod still;
 mod sys;
 
-pub use control::{ControlError, inject};
+pub use control::{ControlError, inject, kernels_done};
 pub use libraries::{Libraries, find_libraries};
 pub use options::{ServeError, ServeOptions};
 pub use run::Server;

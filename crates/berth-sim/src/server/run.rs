@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::client::{Client, ClientError, Next};
 use super::clients::Clients;
 use super::clock::{Clock, monotonic_ns};
-use super::control::{Commander, Heard};
+use super::control::{Command, Commander, Heard};
 use super::directory::Directory;
 use super::libraries::find_libraries;
 use super::options::{ServeError, ServeOptions};
@@ -345,7 +345,8 @@ impl Server {
         let Some(commander) = self.commanders.get_mut(&token) else { return };
         match commander.hear() {
             Heard::More => return,
-            Heard::Fault(fault) => match self.engine.inject(fault) {
+            Heard::Command(Command::Kernels { pid }) => commander.answer(self.engine.kernels_done(pid)),
+            Heard::Command(Command::Fault(fault)) => match self.engine.inject(fault) {
                 Ok(()) => {
                     info!(?fault, "fault injected");
                     // Whoever injected it may look right after the answer.
