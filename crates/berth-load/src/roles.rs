@@ -1,4 +1,5 @@
-//! Programs that share a GPU, for measurements of who slows whom: one that serves requests, one that trains, one that only launches.
+//! Programs that share a GPU, for measurements of who slows whom: one that serves requests, one that trains, one that only
+//! launches, one that checks its results.
 //!
 //! All say `ready` on standard output once they have everything, and do nothing until a line comes on standard input, so that whoever
 //! measures can start several and have them begin together. They end at the end of their input. See [`words`] for the lines: programs
@@ -6,6 +7,7 @@
 
 mod arrivals;
 mod calibration;
+mod check;
 mod gpu;
 mod launch;
 mod serve;
@@ -36,6 +38,7 @@ enum Role {
     Serve(serve::Args),
     Train(train::Args),
     Launch(launch::Args),
+    Check(check::Args),
 }
 
 /// On which GPU, by which driver.
@@ -72,6 +75,7 @@ impl Load {
             Some(Role::Serve(args)) => serve::run(&args),
             Some(Role::Train(args)) => train::run(&args),
             Some(Role::Launch(args)) => launch::run(&args),
+            Some(Role::Check(args)) => check::run(&args),
         };
         let Err(error) = ended else { return Exit::Ok };
         let no_device = match &error {

@@ -1,4 +1,6 @@
-//! One context, one stream and the kernels in it: what a role works with. Used on one thread.
+//! One context, a stream and the kernels in it: what a role works with. Used on one thread.
+
+use std::cell::Cell;
 
 use super::{Place, RoleError};
 use crate::driver::CallError;
@@ -18,6 +20,7 @@ pub struct Gpu {
     spin: Function,
     empty: Function,
     out: Memory,
+    submitted: Cell<u64>,
     pub multiprocessors: u32,
 }
 
@@ -26,6 +29,13 @@ pub struct Gpu {
 pub struct Spin {
     pub blocks: u32,
     pub rounds: u32,
+}
+
+/// Kernels that are launched as one.
+#[derive(Debug)]
+pub struct Recorded {
+    replay: Replay,
+    kernels: u64,
 }
 
 impl Gpu {
@@ -43,34 +53,60 @@ impl Gpu {
         let empty = api.function(&module, EMPTY_ENTRY).map_err(name("cuModuleGetFunction"))?;
         let stream = api.create_stream().map_err(name("cuStreamCreate"))?;
         let out = api.alloc(4).map_err(name("cuMemAlloc"))?;
-        Ok(Self { api, work, device, stream, spin, empty, out, multiprocessors })
+        Ok(Self { api, work, device, stream, spin, empty, out, submitted: Cell::new(0), multiprocessors })
     }
 
     pub fn launch(&self, spin: Spin) -> Result<(), CallError> {
+        self.launch_in(spin, &self.stream)
+    }
+
+    pub fn launch_in(&self, spin: Spin, stream: &Stream) -> Result<(), CallError> {
         let line = Line { blocks: spin.blocks, threads: SPIN_THREADS };
-        let launched = self.api.launch_spin(&self.spin, &self.stream, line, spin.rounds, &self.out);
-        launched.map_err(named(&self.api, "cuLaunchKernel"))
+        let launched = self.api.launch_spin(&self.spin, stream, line, spin.rounds, &self.out);
+        launched.map_err(self.named("cuLaunchKernel"))?;
+        self.submitted.update(|count| count + 1);
+        Ok(())
     }
 
     pub fn launch_empty(&self) -> Result<(), CallError> {
-        self.api.launch_empty(&self.empty, &self.stream).map_err(named(&self.api, "cuLaunchKernel"))
+        self.api.launch_empty(&self.empty, &self.stream).map_err(self.named("cuLaunchKernel"))?;
+        self.submitted.update(|count| count + 1);
+        Ok(())
+    }
+
+    /// Kernels given to the driver since the beginning, by themselves or in graphs.
+    pub fn submitted(&self) -> u64 {
+        self.submitted.get()
+    }
+
+    /// The one that everything goes to unless another is named.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub fn another_stream(&self) -> Result<Stream, CallError> {
+        self.api.create_stream().map_err(self.named("cuStreamCreate"))
     }
 
     /// Returns when everything submitted is done.
     pub fn synchronize(&self) -> Result<(), CallError> {
-        self.api.synchronize(&self.stream).map_err(named(&self.api, "cuStreamSynchronize"))
+        self.api.synchronize(&self.stream).map_err(self.named("cuStreamSynchronize"))
     }
 
     pub fn event(&self, timed: bool) -> Result<Event, CallError> {
-        self.work.create_event(timed).map_err(named(&self.api, "cuEventCreate"))
+        self.work.create_event(timed).map_err(self.named("cuEventCreate"))
     }
 
     pub fn record(&self, event: &Event) -> Result<(), CallError> {
-        self.work.record(event, &self.stream).map_err(named(&self.api, "cuEventRecord"))
+        self.record_in(event, &self.stream)
+    }
+
+    pub fn record_in(&self, event: &Event, stream: &Stream) -> Result<(), CallError> {
+        self.work.record(event, stream).map_err(self.named("cuEventRecord"))
     }
 
     pub fn await_event(&self, event: &Event) -> Result<(), CallError> {
-        self.work.await_event(event).map_err(named(&self.api, "cuEventSynchronize"))
+        self.work.await_event(event).map_err(self.named("cuEventSynchronize"))
     }
 
     /// How long this kernel runs, by the GPU's clock.
@@ -79,26 +115,39 @@ impl Gpu {
         self.launch(spin)?;
         self.record(to)?;
         self.await_event(to)?;
-        let elapsed = self.work.elapsed_ms(from, to).map_err(named(&self.api, "cuEventElapsedTime"))?;
+        let elapsed = self.work.elapsed_ms(from, to).map_err(self.named("cuEventElapsedTime"))?;
         Ok(f64::from(elapsed) * 1e3)
     }
 
     /// These kernels as one graph; `None` where the driver has none.
-    pub fn graph(&self, kernels: &[Spin]) -> Result<Option<Replay>, CallError> {
+    pub fn graph(&self, kernels: &[Spin]) -> Result<Option<Recorded>, CallError> {
+        let before = self.submitted.get();
         match self.work.begin_capture(&self.stream) {
             Err(Code(NOT_SUPPORTED)) => return Ok(None),
-            begun => begun.map_err(named(&self.api, "cuStreamBeginCapture"))?,
+            begun => begun.map_err(self.named("cuStreamBeginCapture"))?,
         }
         for kernel in kernels {
             self.launch(*kernel)?;
         }
-        let graph = self.work.end_capture(&self.stream).map_err(named(&self.api, "cuStreamEndCapture"))?;
-        let replay = self.work.instantiate(&graph).map_err(named(&self.api, "cuGraphInstantiateWithFlags"))?;
-        Ok(Some(replay))
+        let graph = self.work.end_capture(&self.stream).map_err(self.named("cuStreamEndCapture"))?;
+        let replay = self.work.instantiate(&graph).map_err(self.named("cuGraphInstantiateWithFlags"))?;
+        // Captured, not given to the GPU yet.
+        let captured = self.submitted.replace(before) - before;
+        Ok(Some(Recorded { replay, kernels: captured }))
     }
 
-    pub fn replay(&self, graph: &Replay) -> Result<(), CallError> {
-        self.work.launch_graph(graph, &self.stream).map_err(named(&self.api, "cuGraphLaunch"))
+    pub fn replay(&self, graph: &Recorded) -> Result<(), CallError> {
+        self.replay_in(graph, &self.stream)
+    }
+
+    pub fn replay_in(&self, graph: &Recorded, stream: &Stream) -> Result<(), CallError> {
+        self.work.launch_graph(&graph.replay, stream).map_err(self.named("cuGraphLaunch"))?;
+        self.submitted.update(|count| count + graph.kernels);
+        Ok(())
+    }
+
+    pub fn named(&self, call: &'static str) -> impl FnOnce(Code) -> CallError {
+        named(&self.api, call)
     }
 }
 

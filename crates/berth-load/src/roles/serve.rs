@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
 use super::calibration::Given;
-use super::gpu::{Gpu, Spin};
+use super::gpu::{Gpu, Recorded, Spin};
 use super::words::{Input, Ready, Said, Served, Window, Word, say};
 use super::{Place, RoleError};
 use crate::driver::CallError;
 use crate::record::Stamp;
-use crate::sys::work::{Replay, Waiting};
+use crate::sys::work::Waiting;
 
 /// Half of the threads there is room for: small batches do not fill a GPU.
 const BLOCKS_PER_SM: u32 = 4;
@@ -29,7 +29,7 @@ Examples:
 
 /// Serve requests that arrive at random, and print their latencies
 ///
-/// Says `{"event":"ready"}`, then serves at each line `go` or `go RATE SECONDS` of its input and prints one line of latencies. `service` asks what one request takes without a queue. Ends with its input.
+/// Says `{"event":"ready"}`, then serves at each line `go` or `go RATE SECONDS [SEED]` of its input and prints one line of latencies. `service` asks what one request takes without a queue, `kernels` how many it has submitted. Ends with its input.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -48,7 +48,7 @@ pub struct Args {
     /// Launch the kernels one by one, not as a graph
     #[arg(long)]
     eager: bool,
-    /// Seed of the arrivals: every window has the same
+    /// Seed of the arrivals, unless the line says otherwise: every window has the same
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub struct Args {
 
 /// What is done for a request.
 enum Request {
-    Graph(Replay),
+    Graph(Recorded),
     Kernels(Vec<Spin>),
 }
 
@@ -88,9 +88,10 @@ pub fn run(args: &Args) -> Result<(), RoleError> {
     while let Some(word) = input.next()? {
         match word {
             Word::Service => say(&Said::Service { ms: service_ms(&gpu, &request)? })?,
+            Word::Kernels => say(&Said::Kernels { submitted: gpu.submitted() })?,
             Word::Go(window) => {
-                let window = window.unwrap_or(Window { rate: args.rate, seconds: args.seconds });
-                if let Some(served) = serve(&gpu, &request, window, args.seed)? {
+                let window = window.unwrap_or(Window { rate: args.rate, seconds: args.seconds, seed: None });
+                if let Some(served) = serve(&gpu, &request, window, window.seed.unwrap_or(args.seed))? {
                     say(&Said::Served(served))?;
                 }
             }

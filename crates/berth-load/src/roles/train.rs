@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arrivals::kernel_times_us;
 use super::calibration::Given;
 use super::gpu::{Gpu, Spin};
-use super::words::{Input, Ready, Said, Trained, say};
+use super::words::{Input, Ready, Said, Trained, Word, say};
 use super::{Place, RoleError};
 use crate::driver::CallError;
 use crate::record::Stamp;
@@ -28,7 +28,7 @@ Examples:
 
 /// Train in steps of many kernels, and print when each step was done
 ///
-/// Says `{"event":"ready"}`, begins at a line of its input, ends at the next and prints the times of its steps; and so on until the input ends.
+/// Says `{"event":"ready"}`, begins at a line of its input, ends at the next and prints the times of its steps; and so on until the input ends. Between, `kernels` asks how many it has submitted.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -74,8 +74,11 @@ pub fn run(args: &Args) -> Result<(), RoleError> {
     gpu.synchronize()?;
     let input = Input::listen();
     say(&Said::Ready(Ready { calibration: Some(calibration), graph: None }))?;
-    while input.next()?.is_some() {
-        say(&Said::Trained(train(&gpu, &step, &input)?))?;
+    while let Some(word) = input.next()? {
+        match word {
+            Word::Kernels => say(&Said::Kernels { submitted: gpu.submitted() })?,
+            Word::Go(_) | Word::Service => say(&Said::Trained(train(&gpu, &step, &input)?))?,
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The lines between a program and whoever measures it.
 //!
-//! In: one word per line. `go` begins (the server may be told at which rate and for how long: `go 200 6`), and while a trainer trains any
-//! line stops it; `service` asks a server what one request takes. An empty line is `go`. Out: one JSON object per line ([`Said`]); anything
+//! In: one word per line. `go` begins (the server may be told at which rate and for how long, and which arrivals to draw: `go 200 6`, `go 200 6 3`), and while a trainer trains any
+//! line stops it; `service` asks a server what one request takes, `kernels` anybody how many it has submitted. An empty line is `go`. Out: one JSON object per line ([`Said`]); anything
 //! else that a program prints is no line of these. Times are of `CLOCK_MONOTONIC`, which is the same for all processes of a host.
 
 use std::io::{self, BufRead as _, Write as _};
@@ -23,6 +23,11 @@ pub enum Said {
     Served(Served),
     Trained(Trained),
     Launched(Launched),
+    Checked(Checked),
+    /// Given to the driver since the beginning, by themselves or in graphs.
+    Kernels {
+        submitted: u64,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -61,6 +66,16 @@ pub struct Trained {
     pub ended_ns: Vec<u64>,
 }
 
+/// Steps that were checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    pub from_ns: u64,
+    /// When each step was done.
+    pub ended_ns: Vec<u64>,
+    /// How often something was found that could not be.
+    pub wrong: u64,
+}
+
 /// One batch of launches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Launched {
@@ -74,12 +89,15 @@ pub struct Launched {
 pub(super) enum Word {
     Go(Option<Window>),
     Service,
+    Kernels,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Window {
     pub rate: f64,
     pub seconds: f64,
+    /// Of the arrivals; `None`: as the program was started.
+    pub seed: Option<u64>,
 }
 
 /// Standard input, read by a thread of its own so that a program at work can look.
@@ -119,9 +137,15 @@ impl std::str::FromStr for Word {
             [] | ["go"] => Ok(Self::Go(None)),
             ["go", rate, seconds] => {
                 let window = number(rate).zip(number(seconds));
-                window.map(|(rate, seconds)| Self::Go(Some(Window { rate, seconds }))).ok_or_else(unknown)
+                window.map(|(rate, seconds)| Self::Go(Some(Window { rate, seconds, seed: None }))).ok_or_else(unknown)
+            }
+            ["go", rate, seconds, seed] => {
+                let (window, seed) = (number(rate).zip(number(seconds)), seed.parse().ok());
+                let window = window.filter(|_| seed.is_some());
+                window.map(|(rate, seconds)| Self::Go(Some(Window { rate, seconds, seed }))).ok_or_else(unknown)
             }
             ["service"] => Ok(Self::Service),
+            ["kernels"] => Ok(Self::Kernels),
             _ => Err(unknown()),
         }
     }
@@ -170,9 +194,11 @@ mod tests {
         let word = |line: &str| line.parse::<Word>().ok();
         assert_eq!(word(""), Some(Word::Go(None)));
         assert_eq!(word("go"), Some(Word::Go(None)));
-        assert_eq!(word("go 200 1.5"), Some(Word::Go(Some(Window { rate: 200.0, seconds: 1.5 }))));
+        assert_eq!(word("go 200 1.5"), Some(Word::Go(Some(Window { rate: 200.0, seconds: 1.5, seed: None }))));
+        assert_eq!(word("go 200 1 3"), Some(Word::Go(Some(Window { rate: 200.0, seconds: 1.0, seed: Some(3) }))));
         assert_eq!(word("service"), Some(Word::Service));
-        for wrong in ["stop it", "go 200", "go 0 1", "go -1 1", "go inf 1", "go x 1", "go 1 2 3"] {
+        assert_eq!(word("kernels"), Some(Word::Kernels));
+        for wrong in ["stop it", "go 200", "go 0 1", "go -1 1", "go inf 1", "go x 1", "go 1 2 x", "go 1 2 3 4"] {
             assert_eq!(word(wrong), None, "{wrong}");
         }
     }
