@@ -226,10 +226,11 @@ impl Gpu {
         wanted.extend(waits.keys().filter(|_| turns).map(|end| (*end, None)));
         self.links.want(&wanted, shim, now);
         waits.iter().for_each(|(end, waits)| self.links.stop(*end, *waits));
+        let place = self.place(cast);
         for (id, orders) in &plan.orders {
             let member = plan.squad.members.iter().find(|member| member.who == *id);
-            let sms = member.and_then(|member| member.sms);
-            let sms = sms.filter(|_| member.and_then(|one| one.confined_until).is_none_or(|until| until > now));
+            let part = member.and_then(|member| member.part).filter(|part| part.counts(now));
+            let sms = part.map(|part| part.sms(place.sms));
             let Some(end) = self.ends.get(&ClientId(id.0)).copied() else { continue };
             let Some(client) = cast.clients.get_mut(&end.client) else { continue };
             client.order(end.lane, *orders, sms, cast.settings.sample_every);

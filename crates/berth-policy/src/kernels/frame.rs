@@ -60,12 +60,14 @@ pub fn plan(
     let mut yields: Vec<Yield> = yields.into_iter().filter(holds).collect();
     yields.sort_unstable();
     yields.dedup();
-    let (mut members, division) = squad::members(scene, settings, choice);
+    // A turn that is given for the bound alone is a short one: whatever it gets done is done out of order.
+    let lasts = if overdue.is_some() { settings.squad.get() / BOUND_PART } else { settings.squad.get() };
+    let (mut members, division) = squad::members(scene, settings, choice, lasts);
     let nobody = choice.runners.is_empty();
     let leads = |client: &Client| yields.iter().any(|link| link.to == client.id);
     // Whoever begins something others yield to does not wait for a plan; nor does anybody while the GPU is idle.
     let waits_for_nobody = scene.clients.iter().filter(|client| !client.busy && (nobody || leads(client)));
-    members.extend(waits_for_nobody.map(|client| Member { who: client.id, sms: None, confined_until: None }));
+    members.extend(waits_for_nobody.map(|client| Member { who: client.id, part: None }));
     if let Some(who) = overdue {
         let waited = scene.clients.iter().find(|client| client.id == who).map(|client| client.waited(scene.now));
         reasons.retain(|(of, _)| *of != who);
@@ -76,8 +78,6 @@ pub fn plan(
         scene.clients.iter().map(|client| (client.id, orders(scene, settings, client, &yields))).collect();
     orders.sort_by_key(|(who, _)| *who);
     members.sort_by_key(|member| member.who);
-    // A turn that is given for the bound alone is a short one: whatever it gets done is done out of order.
-    let lasts = if overdue.is_some() { settings.squad.get() / BOUND_PART } else { settings.squad.get() };
     let squad = Squad { members, division, until: scene.now + lasts };
     Plan { yields, orders, squad, reasons }
 }

@@ -9,7 +9,7 @@ use berth_model::{Mono, Span};
 use proptest::prelude::*;
 
 use super::testing::{PLACE, job};
-use super::{Client, KernelPolicy, Learned, Place, Plan, Scene, Work, named, squad};
+use super::{Client, KernelPolicy, Learned, Part, Place, Plan, Scene, Side, Work, named, squad};
 
 fn settings(division: Division) -> KernelSettings {
     KernelSettings { division, ..KernelSettings::default() }
@@ -92,6 +92,24 @@ fn comes_back(plan: &Plan) -> bool {
     !links.is_empty()
 }
 
+/// Whoever carries the plan out needs to know nothing else: which SMs each has, that no two sides meet, and when that ends.
+fn divides(gpu: Place, plan: &Plan) -> Result<(), TestCaseError> {
+    let parts: Vec<Part> = plan.squad.members.iter().filter_map(|member| member.part).collect();
+    prop_assert!(parts.is_empty() || (gpu.divides && gpu.concurrent), "nothing is divided where nothing can be");
+    prop_assert_eq!(parts.is_empty(), plan.squad.division == Division::Unrestricted);
+    let (first, rest): (Vec<&Part>, Vec<&Part>) = parts.iter().partition(|part| part.side == Side::First);
+    prop_assert!(parts.is_empty() || (first.len() == 1 && !rest.is_empty()), "one has the one side, others the other");
+    for part in &parts {
+        prop_assert!(part.split == parts[0].split && part.until == parts[0].until, "one cut, and one end of it");
+        prop_assert!(part.split % 8 == 0 && part.sms(gpu.sms) >= 8 && part.range(gpu.sms).end <= gpu.sms, "{part:?}");
+        prop_assert_eq!(part.until.is_some(), plan.squad.division == Division::SemiSpatial);
+        prop_assert!(part.until.is_none_or(|until| until < plan.squad.until));
+    }
+    let apart = rest.iter().all(|part| first[0].range(gpu.sms).end <= part.range(gpu.sms).start);
+    prop_assert!(apart, "no SM is given out twice");
+    Ok(())
+}
+
 fn check(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseError> {
     let known: BTreeSet<_> = clients.iter().map(|client| client.id).collect();
     let members: BTreeSet<_> = plan.squad.members.iter().map(|member| member.who).collect();
@@ -99,9 +117,7 @@ fn check(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseErro
     let runs = clients.iter().filter(|client| client.busy && members.contains(&client.id)).count();
     prop_assert!(wanted(clients) == 0 || runs > 0, "the GPU does not idle while somebody wants it");
     prop_assert!(gpu.concurrent || runs <= 1, "without MPS one at a time");
-    let given: u32 = plan.squad.members.iter().filter_map(|member| member.sms).sum();
-    prop_assert!(given <= gpu.sms, "no more SMs than there are");
-    prop_assert!(gpu.divides || given == 0, "nothing is divided where nothing can be");
+    divides(gpu, plan)?;
     prop_assert!(
         plan.yields.iter().all(|link| link.who != link.to && known.contains(&link.who) && known.contains(&link.to))
     );

@@ -31,7 +31,9 @@ pub use interference::{CoRun, Interference};
 pub use jct::Jct;
 pub use learned::Learned;
 pub use reason::Reason;
-pub use types::{Client, ClientId, Division, Member, Orders, Place, Plan, Profile, Scene, Squad, Work, Yield};
+pub use types::{
+    Client, ClientId, Division, Member, Orders, Part, Place, Plan, Profile, Scene, Side, Squad, Work, Yield,
+};
 pub use weights::{Attained, Kept, Weights};
 
 /// The policy of that name; `None` for `off`, under which everybody runs and nobody yields.

@@ -5,7 +5,8 @@
 //! policy says what a client's speed is worth to it, and whom the squad must have first.
 //!
 //! SMs are divided by filling up ([`shares`]): each gets its part by weight, nobody more than it can use, and what one leaves goes to the
-//! others. So whoever remains when one is done never has less than before. A few percent of a GPU are lost to steps of whole SMs.
+//! others. So whoever remains when one is done never has less than before. Of that division the GPU can be given one cut, in whole steps: the
+//! first has its side, the others share the other ([`members`]).
 //!
 //! **Nobody waits beyond [`longest_wait`]**: whoever has been passed over for as long as anybody may is the first of the next squad, the one that
 //! has waited longest before others; a squad lasts [`KernelSettings::squad`] at most, and begins with one of them as long as there are any.
@@ -15,7 +16,7 @@ use std::time::Duration;
 use berth_model::settings::KernelSettings;
 
 use super::interference::demand;
-use super::{Client, Division, Member, Place, Scene};
+use super::{Client, Division, Member, Part, Place, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
 pub const MEMBERS: usize = 4;
@@ -200,37 +201,38 @@ pub fn shares(wants: &[f64], weights: &[f64]) -> Vec<f64> {
     given
 }
 
-/// Members with whole SMs, where those are divided.
-pub fn members(scene: &Scene<'_>, settings: &KernelSettings, choice: &Choice<'_>) -> (Vec<Member>, Division) {
-    let free = |runner: &Runner<'_>| Member { who: runner.client.id, sms: None, confined_until: None };
-    if choice.runners.len() < 2 || !is_divided(scene.gpu, settings) {
+/// Members with the side of the GPU that each has, where its SMs are split: the policy's first has one, all others the other.
+///
+/// Two sides and no more: a process can split the GPU in two, and every process that splits it at the same place gets the same two.
+pub fn members(
+    scene: &Scene<'_>,
+    settings: &KernelSettings,
+    choice: &Choice<'_>,
+    lasts: Duration,
+) -> (Vec<Member>, Division) {
+    let free = |runner: &Runner<'_>| Member { who: runner.client.id, part: None };
+    let split = split(scene.gpu.sms, settings.sm_step, choice.runners.first().map_or(1.0, |first| first.share));
+    let (Some(split), true) = (split, choice.runners.len() > 1 && is_divided(scene.gpu, settings)) else {
         return (choice.runners.iter().map(free).collect(), Division::Unrestricted);
-    }
-    let half = settings.squad.get() / 2;
-    let confined_until = (settings.division == Division::SemiSpatial).then(|| scene.now + half);
-    let sms = whole_sms(&choice.runners, scene.gpu.sms, settings.sm_step);
-    let confined = |(runner, sms): (&Runner<'_>, u32)| Member { who: runner.client.id, sms: Some(sms), confined_until };
-    (choice.runners.iter().zip(sms).map(confined).collect(), settings.division)
+    };
+    let until = (settings.division == Division::SemiSpatial).then(|| scene.now + lasts / 2);
+    let sides = std::iter::once(Side::First).chain(std::iter::repeat(Side::Rest));
+    let confined =
+        |(runner, side): (&Runner<'_>, Side)| Member { who: runner.client.id, part: Some(Part { side, split, until }) };
+    (choice.runners.iter().zip(sides).map(confined).collect(), settings.division)
 }
 
-/// In steps, each at least one: what is left over goes to those who were cut short most.
-fn whole_sms(runners: &[Runner<'_>], sms: u32, step: u32) -> Vec<u32> {
-    let (step, exact) = (step.max(1), |runner: &Runner<'_>| runner.share * f64::from(sms));
-    #[expect(clippy::cast_possible_truncation, reason = "no more than there are; steps are rounded down")]
-    let steps = |runner: &Runner<'_>| (exact(runner) as u32 / step * step).max(step);
-    let mut given: Vec<u32> = runners.iter().map(steps).collect();
-    while given.iter().sum::<u32>() > sms {
-        let largest = given.iter_mut().max_by_key(|given| **given);
-        let Some(largest) = largest else { break };
-        *largest = largest.saturating_sub(step);
-    }
-    while given.iter().sum::<u32>() + step <= sms {
-        let short = |place: &usize| exact(&runners[*place]) - f64::from(given[*place]);
-        let worst = (0..given.len()).max_by(|one, other| short(one).total_cmp(&short(other)));
-        let Some(worst) = worst.filter(|worst| short(worst) > 0.0) else { break };
-        given[worst] += step;
-    }
-    given
+/// SMs of the first side, in whole steps, so that both sides have some; `None` where there are too few.
+fn split(sms: u32, step: u32, share: f64) -> Option<u32> {
+    let step = step.max(1);
+    let most = (sms.checked_sub(step)?) / step * step;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of no more SMs than there are"
+    )]
+    let nearest = (share.clamp(0.0, 1.0) * f64::from(sms) / f64::from(step)).round() as u32 * step;
+    (most >= step).then(|| nearest.clamp(step, most))
 }
 
 #[cfg(test)]
@@ -320,15 +322,13 @@ mod tests {
         }
 
         #[test]
-        fn whole_sms_are_no_more_than_there_are_and_nobody_has_none(all in wants(), sms in 32..200u32) {
-            let clients: Vec<Client> = all.iter().zip(1..).map(|((want, _), id)| job(id, 5, *want, 0.1)).collect();
-            let weights: Vec<f64> = all.iter().map(|(_, weight)| *weight).collect();
-            let wants: Vec<f64> = all.iter().map(|(want, _)| *want).collect();
-            let given = shares(&wants, &weights);
-            let runners: Vec<Runner<'_>> =
-                clients.iter().zip(given).map(|(client, share)| Runner { client, share, speed: 1.0 }).collect();
-            let whole = whole_sms(&runners, sms, 8);
-            prop_assert!(whole.iter().sum::<u32>() <= sms && whole.iter().all(|given| *given >= 8), "{whole:?}");
+        fn a_split_leaves_both_sides_some_and_is_at_most_a_step_off(share in 0.0..=1.0f64, sms in 0..200u32, step in 0..20u32) {
+            let Some(split) = split(sms, step, share) else {
+                prop_assert!(sms < 2 * step.max(1));
+                return Ok(());
+            };
+            prop_assert!(split % step.max(1) == 0 && split >= step.max(1) && sms - split >= step.max(1), "{split}");
+            prop_assert!((f64::from(split) - share * f64::from(sms)).abs() <= f64::from(2 * step.max(1)), "{split}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a policy inside a GPU is told, and what it answers.
 
+use std::ops::Range;
 use std::time::Duration;
 
 pub use berth_model::settings::Division;
@@ -109,10 +110,28 @@ pub struct Squad {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Member {
     pub who: ClientId,
-    /// SMs it is confined to; `None`: it may use all. Those given sum up to no more than there are.
-    pub sms: Option<u32>,
-    /// Until when it is confined; then it may use all. `None` with `sms`: to the end of the squad.
-    pub confined_until: Option<Mono>,
+    /// Where its work goes; `None`: it may use all SMs.
+    pub part: Option<Part>,
+}
+
+/// One of the two parts of a GPU whose SMs are split: what every process can make for itself, and comes out the same in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Part {
+    pub side: Side,
+    /// SMs of the first side; the same for all members of a squad.
+    pub split: u32,
+    /// The split is lifted then, and all may use all SMs; `None`: at the end of the squad.
+    pub until: Option<Mono>,
+}
+
+/// Which of the SMs. Members of one side share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Those before the split.
+    First,
+    /// Those after it.
+    Rest,
 }
 
 /// What a client is told. It obeys by itself.
@@ -141,6 +160,29 @@ pub struct Long {
 impl Plan {
     pub fn runs(&self, who: ClientId) -> bool {
         self.squad.members.iter().any(|member| member.who == who)
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// Its SMs of so many; the other side's are all others.
+    pub fn range(self, sms: u32) -> Range<u32> {
+        let split = self.split.min(sms);
+        match self.side {
+            Side::First => 0..split,
+            Side::Rest => split..sms,
+        }
+    }
+
+    /// How many SMs that are.
+    pub fn sms(self, sms: u32) -> u32 {
+        let Range { start, end } = self.range(sms);
+        end - start
+    }
+
+    pub fn counts(self, now: Mono) -> bool {
+        self.until.is_none_or(|until| until > now)
     }
 }
 

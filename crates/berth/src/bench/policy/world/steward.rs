@@ -128,8 +128,11 @@ impl Managed {
     /// Shares as the GPU gives them where nobody divides.
     fn shares(&self, plan: &Plan, clients: &[Client]) -> Vec<(ClientId, f64)> {
         let busy = plan.squad.members.iter().filter(|member| clients[index(member.who)].busy);
-        let wants: Vec<(ClientId, Option<u32>, f64)> =
-            busy.map(|member| (member.who, member.sms, demand(&self.tenants[index(member.who)].profile))).collect();
+        let wants: Vec<(ClientId, Option<u32>, f64)> = busy
+            .map(|member| {
+                (member.who, member.part.map(|part| part.sms(SMS)), demand(&self.tenants[index(member.who)].profile))
+            })
+            .collect();
         let crowd = wants.iter().map(|(.., want)| want).sum::<f64>().max(1.0);
         let share = |sms: Option<u32>, want: f64| sms.map_or(want / crowd, |sms| f64::from(sms) / f64::from(SMS));
         wants.into_iter().map(|(who, sms, want)| (who, share(sms, want))).collect()
@@ -184,7 +187,7 @@ fn order(plan: &Plan) -> Order {
     let until = plan.squad.until;
     let members = plan.squad.members.iter().map(|member| Part {
         program: index(member.who),
-        confined: member.sms.map(|sms| (part(sms), member.confined_until.unwrap_or(until + Duration::from_secs(1)).0)),
+        confined: member.part.map(|own| (part(own.sms(SMS)), own.until.unwrap_or(until + Duration::from_secs(1)).0)),
     });
     let yields = plan.yields.iter().map(|link| (index(link.who), index(link.to)));
     Order { members: members.collect(), yields: yields.collect(), until_ns: until.0 }
