@@ -5,6 +5,7 @@
 //! measures can start several and have them begin together. They end at the end of their input. See [`words`] for the lines: programs
 //! written against another framework can speak them too.
 
+mod abuse;
 mod arrivals;
 mod calibration;
 mod check;
@@ -39,6 +40,8 @@ enum Role {
     Train(train::Args),
     Launch(launch::Args),
     Check(check::Args),
+    #[command(hide = true)]
+    Abuse(abuse::Args),
 }
 
 /// On which GPU, by which driver.
@@ -76,6 +79,7 @@ impl Load {
             Some(Role::Train(args)) => train::run(&args),
             Some(Role::Launch(args)) => launch::run(&args),
             Some(Role::Check(args)) => check::run(&args),
+            Some(Role::Abuse(args)) => abuse::run(&args),
         };
         let Err(error) = ended else { return Exit::Ok };
         let no_device = match &error {

@@ -158,7 +158,8 @@ impl Watch {
         let (counted, ends) = (Arc::clone(&wrong), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                counted.fetch_add(u64::from(!is_in_order(words)), Ordering::Relaxed);
+                let [before, first, second] = [SECOND, FIRST, SECOND].map(|index| words.get(index));
+                counted.fetch_add(u64::from(!is_in_order(before, first, second)), Ordering::Relaxed);
                 std::thread::sleep(LOOK_EVERY);
             }
         });
@@ -174,10 +175,26 @@ impl Watch {
     }
 }
 
-/// The second part of a step comes after its first, and the first of the next after that.
-fn is_in_order(words: &Words) -> bool {
-    let before = words.get(SECOND);
-    let first = words.get(FIRST);
-    let second = words.get(SECOND);
+/// What was read of the second part's word, then of the first's, then of the second's again.
+fn is_in_order(before: u32, first: u32, second: u32) -> bool {
+    // The second part of a step comes after its first, and the first of the next after that.
     before <= first && first <= second.saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_in_order_from_its_first_part_to_the_next_ones() {
+        for (before, first, second) in [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 2, 1), (3, 4, 9)] {
+            assert!(is_in_order(before, first, second), "{before} {first} {second}");
+        }
+    }
+
+    #[test]
+    fn a_second_part_before_its_first_and_a_step_before_the_last_has_ended_are_not() {
+        assert!(!is_in_order(2, 1, 2), "the second part of step 2 was done before the first");
+        assert!(!is_in_order(0, 2, 0), "the first part of step 2 was done before the second of step 1");
+    }
 }

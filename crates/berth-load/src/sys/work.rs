@@ -1,5 +1,6 @@
 //! What programs that work in streams need besides the product's few functions: events, graphs, and kernels of a chosen length.
 
+pub mod abuse;
 pub mod order;
 
 use std::ffi::{c_int, c_uint, c_void};
