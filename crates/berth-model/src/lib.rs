@@ -21,6 +21,7 @@ pub mod settings;
 pub mod slo;
 pub mod snapshot;
 pub mod stat;
+pub mod taking_part;
 #[cfg(test)]
 mod testing;
 pub mod time;
