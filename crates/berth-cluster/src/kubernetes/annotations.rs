@@ -9,6 +9,7 @@ use berth_model::cluster::report::MOST_GPUS;
 use berth_model::deadline::{Deadline, Unit};
 use berth_model::id::GpuUuid;
 use berth_model::quantity::Bytes;
+use berth_model::slo::{self, Slo};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// What all of ours begin with.
@@ -34,13 +35,21 @@ pub const HOLD: &str = "berth.dev/hold";
 /// Pods of one node with the same are held and let go together.
 pub const GANG: &str = "berth.dev/gang";
 
+/// Whether its kernels are to be ordered among those of others: `true` has the device plugin mount berth's library.
+pub const KERNEL_LEVEL: &str = "berth.dev/kernel-level";
+/// What goals begin with: `berth.dev/slo.latency` is the label `berth.slo.latency`.
+const GOALS: &str = "berth.dev/slo.";
+
 /// Those that say where a pod can go.
 const ASKING: [&str; 5] = [DEADLINE, UNIT, MEMORY, TAKES, GPUS];
 /// Those that a node's daemon takes for labels of the pod's containers: `berth.dev/hold` is `berth.hold`. Whose a container is, its namespace
 /// says, and no annotation: anybody who may make a pod could name another.
-pub const LABELLED: [&str; 6] = [DEADLINE, UNIT, MEMORY, TAKES, HOLD, GANG];
+/// So are goals ([`goals`]).
+pub const LABELLED: [&str; 7] = [DEADLINE, UNIT, MEMORY, TAKES, HOLD, GANG, KERNEL_LEVEL];
 /// Those that the placer writes.
 const WRITTEN: [&str; 2] = [GPUS_CHOSEN, TRY_AGAIN];
+/// What labels of goals begin with.
+const SLO_PREFIX: &str = "berth.slo.";
 /// Characters of a value that are shown.
 const MOST_SHOWN: usize = 40;
 /// Annotations with our prefix of one object from which on none is kept any more that means nothing.
@@ -58,6 +67,8 @@ pub struct Asks {
     pub memory_bytes: Option<Bytes>,
     pub takes: Option<Deadline>,
     pub gpus: Option<u32>,
+    /// Its kernels are to be ordered among those of others.
+    pub kernel_level: Option<bool>,
 }
 
 /// Annotations that cannot be read, and for each what would be right. At least one.
@@ -92,7 +103,10 @@ impl Annotations {
             memory_bytes: self.read(MEMORY, memory, &mut problems),
             takes: self.read(TAKES, deadline, &mut problems),
             gpus: self.read(GPUS, gpus, &mut problems),
+            kernel_level: self.read(KERNEL_LEVEL, yes_or_no, &mut problems),
         };
+        let (_, wrong) = Slo::from_labels(&goals(&self.0).collect());
+        problems.extend(wrong.iter().map(|wrong| wrong.to_string().replace(SLO_PREFIX, GOALS)));
         (asks, problems)
     }
 
@@ -174,13 +188,25 @@ impl<'de> Deserialize<'de> for Annotations {
 impl Asks {
     /// Nothing that matters to where a pod goes.
     pub fn is_nothing(&self) -> bool {
-        let Asks { deadline, unit: _, memory_bytes, takes, gpus } = self;
+        let Asks { deadline, unit: _, memory_bytes, takes, gpus, kernel_level: _ } = self;
         deadline.is_none() && memory_bytes.is_none() && takes.is_none() && gpus.is_none()
     }
 }
 
+/// Labels of the goals among annotations.
+pub fn goals(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
+    let label =
+        |(name, value): (&String, &String)| Some((format!("{SLO_PREFIX}{}", name.strip_prefix(GOALS)?), value.clone()));
+    annotations.iter().filter(|(_, value)| value.len() <= MOST_SHOWN).filter_map(label)
+}
+
 fn is_known(name: &str) -> bool {
-    ASKING.iter().chain(&LABELLED).chain(&WRITTEN).any(|known| *known == name)
+    let is_goal = || slo::LABELS.iter().any(|(label, _)| Some(&label[SLO_PREFIX.len()..]) == name.strip_prefix(GOALS));
+    ASKING.iter().chain(&LABELLED).chain(&WRITTEN).any(|known| *known == name) || is_goal()
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| format!("`{text}` is neither `true` nor `false`"))
 }
 
 fn deadline(text: &str) -> Result<Deadline, String> {
@@ -245,6 +271,17 @@ mod tests {
         assert_eq!(asks.memory_bytes, Some(Bytes(20 << 30)));
         assert_eq!(asks.takes.unwrap().get(), Duration::from_millis(1500));
         assert_eq!(asks.gpus, Some(2));
+    }
+
+    #[test]
+    fn goals_and_taking_part_at_the_level_of_kernels_are_read_and_judged() {
+        let goals = of(&[(KERNEL_LEVEL, "true"), ("berth.dev/slo.latency", "p99:10ms"), ("berth.dev/slo.weight", "3")]);
+        assert_eq!(goals.asks().unwrap().kernel_level, Some(true));
+        assert_eq!(goals.unknown().count(), 0);
+        assert_eq!(problem(KERNEL_LEVEL, "yes"), "berth.dev/kernel-level: `yes` is neither `true` nor `false`");
+        let told = problem("berth.dev/slo.latency", "soon");
+        assert!(told.contains("berth.dev/slo.latency") && told.contains("p99:10ms"), "{told}");
+        assert!(problem("berth.dev/slo.latenzy", "p99:10ms").contains("berth.dev/slo.latenzy"));
     }
 
     #[test]

@@ -233,7 +233,7 @@ impl Wants {
 
     /// As anybody asks the placer.
     pub fn request(&self) -> PlaceRequest {
-        let Asks { deadline, unit: _, memory_bytes, takes, gpus: _ } = self.asks;
+        let Asks { deadline, unit: _, memory_bytes, takes, gpus: _, kernel_level: _ } = self.asks;
         PlaceRequest {
             deadline,
             unit: self.unit(),

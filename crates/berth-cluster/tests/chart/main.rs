@@ -48,6 +48,32 @@ fn an_image_must_be_named() {
     objects(KUBERNETES, &[]);
 }
 
+/// The path on the node that the daemon has pods' mounts begin at is where the library is put.
+#[test]
+fn with_kernels_the_library_is_on_the_node_before_the_agent_starts() {
+    let without = made(&[]);
+    assert!(find(&without, "DaemonSet", "berth-agent").pointer("/spec/template/spec/initContainers").is_none());
+    let objects = made(&[("agent.kernels.enabled", json!(true)), ("agent.kernels.policy", json!("slo"))]);
+    let text = find(&objects, "ConfigMap", "berth-agent")["data"]["berth.toml"].as_str().unwrap().to_owned();
+    let kernels = toml::from_str::<Settings>(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).kernels;
+    assert!(kernels.enabled && !kernels.all && kernels.policy.as_str() == "slo", "{text}");
+    let pod = &find(&objects, "DaemonSet", "berth-agent")["spec"]["template"]["spec"];
+    let init = &pod["initContainers"][0];
+    let library = kernels.library.to_str().unwrap();
+    assert!(init["args"][0].as_str().unwrap().contains(&format!(" {library}\n")), "{init}");
+    // What is below a volume of the node's has the same path in the agent and on the node.
+    for path in [&kernels.library, &kernels.socket] {
+        let is_above = |mount: &&Value| path.starts_with(mount["mountPath"].as_str().unwrap());
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let mount = mounts.iter().find(is_above).unwrap_or_else(|| panic!("{} is not on the node", path.display()));
+        let volumes = pod["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+        assert_eq!(volume["hostPath"]["path"], mount["mountPath"]);
+    }
+    let image = std::fs::read_to_string(chart_dir().join("../../image/Dockerfile")).unwrap();
+    assert!(image.contains("/usr/lib/berth/libberth_shim.so"), "the image does not have it");
+}
+
 #[test]
 fn the_settings_it_writes_are_read_by_berth() {
     let objects = made(&[]);

@@ -26,6 +26,8 @@ type Uid = String;
 pub struct Choices {
     pods: watch::Sender<BTreeMap<Uid, Wanting>>,
     strays: Arc<Mutex<BTreeMap<Uid, Stray>>>,
+    /// For whom the kubelet was answered last, and not yet asked what it is to give.
+    answered: Arc<Mutex<Option<(Uid, usize)>>>,
 }
 
 /// Tells that pods have come, changed or gone.
@@ -102,14 +104,30 @@ impl Choices {
     pub fn meant(&self, shares: usize, given: Option<&Given>) -> Meant {
         let mut meant = Meant::Nobody;
         self.pods.send_if_modified(|pods| {
-            let each = pods.values_mut().filter_map(|pod| Some((pod.next(shares, given)?, pod)));
-            if let Some(((_, at), pod)) = each.min_by_key(|((rank, _), _)| *rank) {
+            let each = pods.iter_mut().filter_map(|(uid, pod)| Some((pod.next(shares, given)?, uid, pod)));
+            if let Some(((_, at), uid, pod)) = each.min_by_key(|((rank, _), ..)| *rank) {
                 meant = pod.answer(at);
+                *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some((uid.clone(), shares));
             }
             // Nothing that anybody waits for.
             false
         });
         meant
+    }
+
+    /// Whether the pod takes part at the level of kernels to whose container so many shares are given now. The kubelet gives right after it has
+    /// asked which to take; where it did not ask, all pods that wait for as many must want the same.
+    pub fn takes_part(&self, shares: usize, given: Option<&Given>) -> bool {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pods = self.pods.borrow();
+        let wants = |pod: &Wanting| pod.asks.kernel_level == Some(true);
+        match answered.filter(|(_, asked)| *asked == shares).and_then(|(uid, _)| pods.get(&uid)) {
+            Some(pod) => wants(pod),
+            None => {
+                let mut waiting = pods.values().filter(|pod| pod.next(shares, given).is_some()).peekable();
+                waiting.peek().is_some() && waiting.all(wants)
+            }
+        }
     }
 
     /// Whether anybody is here to whom something was given or will be.
@@ -283,6 +301,27 @@ mod tests {
         assert_eq!(meant(&choices, 1, Some(&both)), ["GPU-a"]);
         let full = given(&[("young", "c0=GPU-b"), ("old", "c0=GPU-a")]);
         assert_eq!(meant(&choices, 1, Some(&full)), ["Nobody"], "it waits for one that was not told yet");
+    }
+
+    #[test]
+    fn who_takes_part_is_told_by_whom_the_kubelet_was_answered_for() {
+        let asks = |mut pod: Pod| {
+            let ours = [("berth.dev/kernel-level".to_owned(), "true".to_owned())];
+            pod.metadata.annotations.get_or_insert_default().extend(ours);
+            pod
+        };
+        let choices = told(&[asks(pod("old", 1, "GPU-a", &["1"])), pod("young", 9, "GPU-b", &["1"])]);
+        let known = |names: &[&str]| given(&names.iter().map(|name| (*name, "")).collect::<Vec<_>>());
+        choices.meant(1, Some(&known(&["young"])));
+        assert!(!choices.takes_part(1, Some(&known(&["young", "old"]))), "it gives to whom it asked for");
+        choices.meant(1, Some(&known(&["old"])));
+        assert!(choices.takes_part(1, Some(&known(&["young", "old"]))));
+        assert!(
+            !choices.takes_part(1, Some(&known(&["young", "old"]))),
+            "nobody was asked for, and one of two does not"
+        );
+        assert!(choices.takes_part(1, Some(&known(&["old"]))), "nobody was asked for, and it waits alone");
+        assert!(!choices.takes_part(2, None), "nobody waits");
     }
 
     #[test]

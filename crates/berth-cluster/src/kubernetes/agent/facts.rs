@@ -8,7 +8,7 @@ use berth_model::hold::MEMORY_LABEL;
 use berth_model::{ContainerFacts, ContainerId, Endurance, Stop};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, Probe};
 
-use crate::kubernetes::annotations::{LABELLED, PREFIX, memory};
+use crate::kubernetes::annotations::{LABELLED, PREFIX, goals, memory};
 use crate::kubernetes::placement_of;
 
 /// Bytes of an annotation that is kept.
@@ -64,6 +64,7 @@ fn labels_of(pod: &Pod) -> BTreeMap<String, String> {
         Some((format!("berth.{}", name.strip_prefix(PREFIX)?), value.clone()))
     };
     let mut labels: BTreeMap<_, _> = LABELLED.iter().filter_map(label).collect();
+    labels.extend(pod.metadata.annotations.iter().flat_map(goals));
     // Kubernetes' way to write memory (`20Gi`) is not that of labels.
     let memory = labels.get(MEMORY_LABEL).and_then(|text| memory(text).ok());
     labels.extend(memory.map(|bytes| (MEMORY_LABEL.to_owned(), format!("{}B", bytes.0))));

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use berth_model::GpuUuid;
+use berth_model::taking_part::{PRELOAD_VARIABLE, SOCKET_VARIABLE, Share};
 
 use super::nodes::Roots;
 use super::shares::gpus_of;
@@ -26,10 +27,33 @@ pub struct Ways {
     pub by_cdi: bool,
     /// What every such container gets to see of the host, read-only, at the same path.
     pub mounts: Vec<PathBuf>,
+    /// What those get that take part at the level of kernels; `None` where nobody can.
+    pub share: Option<Share>,
+    /// Everybody takes part.
+    pub all_take_part: bool,
 }
 
 impl Ways {
-    pub(super) fn container(&self, shares: &[String]) -> ContainerAllocateResponse {
+    /// Whether it is worth asking who takes part.
+    pub(super) fn asks_who_takes_part(&self) -> bool {
+        self.share.is_some() && !self.all_take_part
+    }
+
+    pub(super) fn container(&self, shares: &[String], takes_part: bool) -> ContainerAllocateResponse {
+        let mut given = self.gpus(shares);
+        if let Some(share) = self.share.as_ref().filter(|_| takes_part || self.all_take_part) {
+            given.envs.insert(PRELOAD_VARIABLE.to_owned(), share.preload.clone());
+            given.envs.insert(SOCKET_VARIABLE.to_owned(), share.socket.clone());
+            given.mounts.extend(share.mounts.iter().map(|mount| Mount {
+                container_path: mount.target.clone(),
+                host_path: mount.source.display().to_string(),
+                read_only: true,
+            }));
+        }
+        given
+    }
+
+    fn gpus(&self, shares: &[String]) -> ContainerAllocateResponse {
         let gpus = gpus_of(shares);
         let files = self.roots.files(&gpus);
         let names: Vec<String> = gpus.iter().map(cdi::name_of).collect();
@@ -65,14 +89,14 @@ mod tests {
         std::fs::create_dir_all(&roots.dev).unwrap();
         std::fs::write(roots.driver.join("1/information"), "GPU UUID: GPU-a\nDevice Minor: 0\n").unwrap();
         std::fs::write(roots.dev.join("nvidia0"), "").unwrap();
-        Ways { roots, by_cdi, mounts: vec!["/opt/sim".into()] }
+        Ways { roots, by_cdi, mounts: vec!["/opt/sim".into()], ..Ways::default() }
     }
 
     #[test]
     fn a_container_sees_each_of_its_gpus_once() {
         let dir = tempfile::tempdir().unwrap();
         let shares = ["GPU-a::0", "GPU-a::1", "GPU-b::0"].map(str::to_owned);
-        let given = ways(dir.path(), false).container(&shares);
+        let given = ways(dir.path(), false).container(&shares, true);
         assert_eq!(given.envs["NVIDIA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
         assert_eq!(given.envs["CUDA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
         let [device] = &given.devices[..] else { panic!("{given:?}") };
@@ -82,9 +106,27 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_part_gets_the_library_and_the_way_to_the_daemon_and_nobody_else_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = Share::new("/run/berth/libberth_shim.so".as_ref(), "/run/berth/shim/shim.sock".as_ref());
+        let ways = Ways { share: Some(share.clone()), ..ways(dir.path(), false) };
+        let shares = ["GPU-a::0".to_owned()];
+        let given = ways.container(&shares, true);
+        assert_eq!(given.envs["LD_PRELOAD"], "/run/berth/$LIB/libberth_shim.so");
+        assert_eq!(given.envs["BERTH_SHIM_SOCKET"], "/run/berth/shim/shim.sock");
+        let mounts: Vec<_> = given.mounts.iter().map(|mount| (mount.host_path.as_str(), mount.read_only)).collect();
+        let library = ("/run/berth/libberth_shim.so", true);
+        assert_eq!(mounts, [("/opt/sim", true), library, library, library, ("/run/berth/shim", true)]);
+        let other = ways.container(&shares, false);
+        assert!(!other.envs.contains_key("LD_PRELOAD") && other.mounts.len() == 1, "{other:?}");
+        let all = Ways { all_take_part: true, ..ways };
+        assert_eq!((all.container(&shares, false), all.asks_who_takes_part()), (given, false));
+    }
+
+    #[test]
     fn where_runtimes_know_the_devices_they_are_told_names() {
         let dir = tempfile::tempdir().unwrap();
-        let given = ways(dir.path(), true).container(&["GPU-a::0".to_owned()]);
+        let given = ways(dir.path(), true).container(&["GPU-a::0".to_owned()], true);
         assert!(given.devices.is_empty(), "each file is given once");
         assert_eq!(given.envs["NVIDIA_VISIBLE_DEVICES"], "void", "also where NVIDIA's runtime is the node's own");
         assert_eq!(given.envs["CUDA_VISIBLE_DEVICES"], "GPU-a");

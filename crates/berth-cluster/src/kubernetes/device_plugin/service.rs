@@ -77,9 +77,12 @@ impl DevicePlugin for Service {
     }
 
     async fn allocate(&self, request: Request<AllocateRequest>) -> Result<Response<AllocateResponse>, Status> {
-        let wanted = request.into_inner().container_requests;
-        let given = wanted.iter().map(|container| self.ways.container(&container.devices_i_ds)).collect();
-        Ok(Response::new(AllocateResponse { container_responses: given }))
+        let mut answer = AllocateResponse::default();
+        for wanted in request.into_inner().container_requests {
+            let takes_part = self.takes_part(wanted.devices_i_ds.len()).await;
+            answer.container_responses.push(self.ways.container(&wanted.devices_i_ds, takes_part));
+        }
+        Ok(Response::new(answer))
     }
 
     async fn pre_start_container(
@@ -91,6 +94,15 @@ impl DevicePlugin for Service {
 }
 
 impl Service {
+    /// Whether the container that gets so many shares now is of a pod that takes part at the level of kernels.
+    async fn takes_part(&self, shares: usize) -> bool {
+        if !self.ways.asks_who_takes_part() {
+            return false;
+        }
+        let given = pod_resources::given(&self.kubelet).await.ok();
+        self.choices.takes_part(shares, given.as_ref())
+    }
+
     /// The GPUs of whoever is meant, for whom is waited a little; empty if nobody can say.
     async fn chosen(&self, shares: usize) -> Vec<GpuUuid> {
         let mut changes = self.choices.changes();

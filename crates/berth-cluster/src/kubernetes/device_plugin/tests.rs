@@ -20,6 +20,7 @@ use super::v1beta1::{
 };
 use super::*;
 use berth_model::GpuUuid;
+use berth_model::taking_part::Share;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
@@ -172,7 +173,7 @@ fn plugin(dir: &Path, gpus: &Arc<Mutex<Vec<Gpu>>>, choices: &Choices) -> Plugin 
         shares: 2,
         gpus: Box::new(move || Some(gpus.lock().unwrap().clone())),
         choices: choices.clone(),
-        ways: Ways::default(),
+        ways: Ways { share: Some(Share::new("/l/lib.so".as_ref(), "/s/shim.sock".as_ref())), ..Ways::default() },
         cdi_dir: None,
     })
     .unwrap()
@@ -221,6 +222,29 @@ async fn a_pod_gets_the_gpu_that_the_placer_chose_and_sees_no_other() {
     let request = AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_i_ds: ids }] };
     let given = client.allocate(request).await.unwrap().into_inner();
     assert_eq!(given.container_responses[0].envs["NVIDIA_VISIBLE_DEVICES"], "GPU-b");
+    assert!(!given.container_responses[0].envs.contains_key("LD_PRELOAD"), "it did not ask for it");
+}
+
+#[tokio::test]
+async fn a_pod_that_asks_for_it_takes_part_at_the_level_of_kernels() {
+    let dir = kubelet_dir();
+    let kubelet = Kubelet::start(dir.path());
+    let choices = Choices::default();
+    let mut asks = wanting("one", "GPU-b");
+    let ours = [("berth.dev/kernel-level".to_owned(), "true".to_owned())];
+    asks.metadata.annotations.get_or_insert_default().extend(ours);
+    choices.told("uid", &asks);
+    choices.told("other", &wanting("other", "GPU-b"));
+    kubelet.given.0.lock().unwrap().pods.push(listed("one", &[]));
+    let _plugin = plugin(dir.path(), &Arc::new(Mutex::new(vec![gpu("GPU-b", false)])), &choices);
+    let mut client = client(dir.path(), &kubelet.plugin().endpoint).await;
+    let ids = preferred(&mut client, &["GPU-b::0", "GPU-b::1"]).await;
+    kubelet.given.0.lock().unwrap().pods.push(listed("other", &[]));
+    let request = AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_i_ds: ids }] };
+    let given = client.allocate(request).await.unwrap().into_inner();
+    let envs = &given.container_responses[0].envs;
+    assert_eq!(envs["LD_PRELOAD"], "/run/berth/$LIB/libberth_shim.so");
+    assert_eq!(envs["BERTH_SHIM_SOCKET"], "/run/berth/shim/shim.sock");
 }
 
 #[tokio::test]
