@@ -143,7 +143,7 @@ impl Engine {
             }
         };
         let kernels = match is_daemon {
-            true => sources.start_kernels(&settings.kernels, &event_tx)?,
+            true => sources.start_kernels(settings, &event_tx)?,
             false => None,
         };
         let slos = Slos::open(kept_in(settings, history.is_some(), is_daemon), event_tx.clone());
@@ -291,7 +291,11 @@ impl Loop {
         self.sources.look(self.monitor.wish(now.mono, by_looks));
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
         if let Some(kernels) = &mut self.kernels {
-            kernels.attend(&mut snapshot, &|tenant| self.monitor.labels_of(tenant), &|tenant| self.slos.of(tenant));
+            let manager = &self.manager;
+            let is_held =
+                |tenant: &TenantKey| manager.as_ref().is_ok_and(|manager| manager.is_kept_off(tenant, now.mono));
+            let labels = |tenant: &TenantKey| self.monitor.labels_of(tenant);
+            kernels.attend(&mut snapshot, &labels, &|tenant| self.slos.of(tenant), &is_held);
         }
         self.answer_kernels(&snapshot, &now);
         self.manage(&mut snapshot, &mut changes, &now);
@@ -310,6 +314,9 @@ impl Loop {
         self.tasks_ended(snapshot, changes);
         self.turn_at = None;
         if let Ok(manager) = &mut self.manager {
+            if let Some(kernels) = &self.kernels {
+                manager.keep_off(&kernels.keep_off(), now.mono);
+            }
             let labels = |tenant: &TenantKey| self.monitor.labels_of(tenant).cloned();
             let outcome = manager.turn(snapshot, &labels, &self.deadlines, now);
             self.turn_at = outcome.again_at;

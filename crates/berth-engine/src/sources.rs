@@ -9,7 +9,7 @@ use berth_host::docker::DockerSource;
 use berth_host::probes::{self, Probes};
 use berth_host::procs::Registry;
 use berth_model::monitor::Wish;
-use berth_model::settings::{KernelSettings, Mode};
+use berth_model::settings::Mode;
 use berth_model::snapshot::ProbeCounters;
 use berth_model::{ContainerId, Event, Monitor, Settings, Source, SourceStatus};
 
@@ -67,15 +67,12 @@ impl Sources {
     }
 
     /// Lets processes attach that take part at the level of kernels, where the settings say so. Not having it harms nobody.
-    pub fn start_kernels(
-        &self,
-        settings: &KernelSettings,
-        event_tx: &Sender<Event>,
-    ) -> Result<Option<Kernels>, StartError> {
-        if !settings.enabled {
+    pub fn start_kernels(&self, settings: &Settings, event_tx: &Sender<Event>) -> Result<Option<Kernels>, StartError> {
+        let (kernels, proc_root) = (&settings.kernels, &settings.processes.proc_root);
+        if !kernels.enabled {
             return Ok(None);
         }
-        let start = || Kernels::start(settings, self.registry.clone(), event_tx.clone());
+        let start = || Kernels::start(kernels, proc_root, self.registry.clone(), event_tx.clone());
         optional(Source::Shim, Mode::Auto, event_tx, start)
     }
 

@@ -52,7 +52,22 @@ pub struct KernelRow {
     /// Mean distance of an estimate from what was measured, as a part of the latter.
     pub prediction_error: Option<f64>,
     #[serde(flatten)]
+    pub requests: RequestFigures,
+    #[serde(flatten)]
     pub counters: KernelCounters,
+}
+
+/// Requests of all its processes, as their libraries tell of them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct RequestFigures {
+    pub requests: u64,
+    /// Of the last seconds.
+    pub requests_per_second: Option<f64>,
+    /// Half of the latest took no longer, and 99 of a hundred.
+    pub request_p50_seconds: Option<f64>,
+    pub request_p99_seconds: Option<f64>,
+    /// Its speed of late over its speed while nobody else had work; `None` until it was alone for a while.
+    pub speed_of_alone: Option<f64>,
 }
 
 /// As its processes count them; they only grow.
@@ -100,6 +115,8 @@ pub enum KernelNews {
     Left,
     /// It kept others stopped for more than its share, and leads nobody for so long.
     LeadLost { gpu: Option<GpuIndex>, for_seconds: u64 },
+    /// It takes part no more while this daemon lives, and why.
+    Refused { reason: String },
 }
 
 impl KernelRole {

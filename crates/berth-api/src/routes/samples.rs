@@ -6,7 +6,7 @@ use berth_model::cluster::PlacementId;
 use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
-use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, RequestFigures};
 use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::snapshot::{
     Counters, DeadlineRow, DeadlineTotals, EndedTask, Histogram, HoldCounters, HoldRow, HoldStage, Management, MissRow,
@@ -52,6 +52,13 @@ pub(crate) fn kernel_row() -> KernelRow {
         kernel_spread: Some(0.1),
         longest_kernel_seconds: Some(2e-4),
         prediction_error: Some(0.07),
+        requests: RequestFigures {
+            requests: 5_000,
+            requests_per_second: Some(200.0),
+            request_p50_seconds: Some(2e-3),
+            request_p99_seconds: Some(4e-3),
+            speed_of_alone: Some(0.9),
+        },
         counters: KernelCounters {
             launches: 100,
             stops: 7,

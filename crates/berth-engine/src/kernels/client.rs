@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use berth_host::shim::{ClientClock, Pages};
 use berth_model::{GpuUuid, Mono, ProcessFacts};
-use berth_policy::kernels::Orders;
+use berth_policy::kernels::Work;
 use berth_proto::shim::message;
-use berth_proto::shim::{LaneOrders, SAMPLES, Sample};
+use berth_proto::shim::{REQUESTS, Request, SAMPLES, Sample};
 
-use super::lead::Lead;
+use super::orders::{Settled, Told};
 use super::profile::Book;
 use super::reading::{Doing, Totals};
-use super::requests::Requests;
+
+/// Longer no request is.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Weight of the latest request in what one usually takes.
+const FOLLOWS: f64 = 0.2;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -25,9 +29,12 @@ pub(super) struct Client {
     pages: Arc<Pages>,
     /// What is known of its tenant says that it takes part. Until then it is ordered nothing.
     pub takes_part: bool,
+    /// Nothing of it runs.
+    pub is_still: bool,
     pub lanes: BTreeMap<u8, Lane>,
-    /// Samples read so far.
+    /// Samples and requests read so far.
     sampled: u64,
+    requested: u64,
 }
 
 /// One GPU of a client.
@@ -40,27 +47,49 @@ pub(super) struct Lane {
     pub totals: Totals,
     pub doing: Doing,
     pub book: Book,
-    pub requests: Requests,
-    pub lead: Lead,
     /// Time in which it had work and might run, its part where others ran beside it.
     pub served_ns: u64,
     /// Since when it has work and may not run.
     pub waiting_since: Option<Mono>,
+    /// When it last was seen to have copied.
+    pub copied_at: Option<Mono>,
+    copied_bytes: u64,
+    /// GPU time a request usually takes.
+    pub takes: Option<Duration>,
+    under_way: Option<UnderWay>,
+    /// The one that was under way before, and the GPU time it had.
+    last: Option<(Mono, Duration)>,
+    pub settled: Settled,
     orders: Option<Told>,
 }
 
-/// What a client was told last.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    began: Mono,
+    served_ns: u64,
+}
+
+/// A request that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
-    orders: Orders,
-    /// SMs it is confined to.
-    sms: Option<u32>,
-    sample_every: u32,
+pub(super) struct Ended {
+    pub lane: u8,
+    pub at: Mono,
+    pub took: Duration,
 }
 
 impl Client {
     pub fn new(facts: Arc<ProcessFacts>, clock: ClientClock, pages: Arc<Pages>, now: Mono) -> Self {
-        Self { facts, clock, attached_at: now, pages, takes_part: false, lanes: BTreeMap::new(), sampled: 0 }
+        Self {
+            facts,
+            clock,
+            attached_at: now,
+            pages,
+            takes_part: false,
+            is_still: false,
+            lanes: BTreeMap::new(),
+            sampled: 0,
+            requested: 0,
+        }
     }
 
     /// A second lane with the same GPU is a mistake, and has no say.
@@ -73,41 +102,62 @@ impl Client {
         is_new
     }
 
-    /// Takes in what its ledger says of one GPU.
+    /// Takes in what its ledger says of one GPU. One that stands still has no work, whatever it says.
     pub fn read(&mut self, lane: u8, now: Mono) {
         let (pages, Some(own)) = (&self.pages, self.lanes.get_mut(&lane)) else { return };
         let ledger = &pages.ledger.lanes[usize::from(lane)];
         own.totals.read(ledger);
         own.doing = Doing::read(ledger, self.clock, now);
+        own.doing.busy &= !self.is_still;
     }
 
     /// Samples since the last time, as many as the ring still has.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         let ledger = &self.pages.ledger;
-        let written = ledger.sampled.load(Ordering::Acquire);
-        let from = self.sampled.max(written.saturating_sub(SAMPLES as u64));
-        self.sampled = self.sampled.max(written);
-        let place = |number: u64| usize::try_from(number % SAMPLES as u64).ok();
-        let slots = (from..written).filter_map(|number| ledger.samples.get(place(number)?));
-        let samples: Vec<Sample> = slots.filter_map(|slot| slot.read()).collect();
-        for sample in &samples {
-            if let Some(lane) = self.lanes.get_mut(&sample.lane) {
-                lane.book.add(sample, lane.sms);
-            }
-        }
-        samples
+        let numbers = unread(&mut self.sampled, ledger.sampled.load(Ordering::Acquire), SAMPLES);
+        numbers.filter_map(|place| ledger.samples.get(place)?.read()).collect()
+    }
+
+    /// Requests that have ended since the last time, likewise.
+    pub fn take_requests(&mut self, now: Mono) -> Vec<Ended> {
+        let ledger = &self.pages.ledger;
+        let numbers = unread(&mut self.requested, ledger.requested.load(Ordering::Acquire), REQUESTS);
+        let read: Vec<Request> = numbers.filter_map(|place| ledger.requests.get(place)?.read()).collect();
+        let ended = read.into_iter().filter_map(|request| {
+            let (began, took) = (Mono(self.clock.to_own(request.began_ns)), Duration::from_nanos(request.took_ns));
+            let at = began + took.min(LONGEST);
+            let lane = self.lanes.get_mut(&request.lane)?;
+            let is_one = took <= LONGEST && began > Mono(0) && at <= now;
+            is_one.then(|| {
+                lane.ended(began, took);
+                Ended { lane: request.lane, at, took }
+            })
+        });
+        ended.collect()
     }
 
     /// Writes what it is to do, if that is not what it was told before.
-    pub fn order(&mut self, lane: u8, orders: Orders, sms: Option<u32>, sample_every: u32) {
+    pub fn order(&mut self, lane: u8, told: Told) {
         let (pages, Some(own)) = (&self.pages, self.lanes.get_mut(&lane)) else { return };
-        let told = Told { orders, sms, sample_every };
         if own.orders != Some(told) {
             own.orders = Some(told);
             told.write(&pages.orders.lanes[usize::from(lane)]);
             pages.orders.changes.fetch_add(1, Ordering::Release);
         }
     }
+
+    /// SMs it is confined to now.
+    pub fn confined_to(&self, lane: u8) -> Option<u32> {
+        let lane = self.lanes.get(&lane)?;
+        lane.orders?.confined_to(lane.sms)
+    }
+}
+
+/// Places in a ring that were written since `read`, the oldest first.
+fn unread(read: &mut u64, written: u64, places: usize) -> impl Iterator<Item = usize> {
+    let from = (*read).max(written.saturating_sub(places as u64));
+    *read = (*read).max(written);
+    (from..written).filter_map(move |number| usize::try_from(number % places as u64).ok())
 }
 
 impl Lane {
@@ -120,10 +170,14 @@ impl Lane {
             totals: Totals::default(),
             doing: Doing::default(),
             book: Book::default(),
-            requests: Requests::default(),
-            lead: Lead::default(),
             served_ns: 0,
             waiting_since: None,
+            copied_at: None,
+            copied_bytes: 0,
+            takes: None,
+            under_way: None,
+            last: None,
+            settled: Settled::default(),
             orders: None,
         }
     }
@@ -135,34 +189,31 @@ impl Lane {
             self.served_ns = self.served_ns.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
         }
         self.waiting_since = (self.doing.busy && !may_run).then(|| self.waiting_since.unwrap_or(now));
-        self.requests.look(self.doing, self.served_ns, may_run, passed, now);
+        if self.totals.copied_bytes > self.copied_bytes {
+            (self.copied_bytes, self.copied_at) = (self.totals.copied_bytes, Some(now));
+        }
+        let began = self.doing.busy.then(|| self.doing.since.unwrap_or(now));
+        if self.under_way.map(|one| one.began) != began {
+            self.last = self.under_way.map(|one| (one.began, self.had(one))).or(self.last);
+            self.under_way = began.map(|began| UnderWay { began, served_ns: self.served_ns });
+        }
     }
-}
 
-impl Told {
-    /// A part of the SMs for all of its work is one for work that takes any time at all.
-    fn write(&self, page: &LaneOrders) {
-        let Self { orders, sms, sample_every } = *self;
-        let (long_ns, long_sms) = match (sms, orders.long) {
-            (Some(sms), _) => (1, sms),
-            (None, Some(long)) => (nanos(long.from), long.sms),
-            (None, None) => (0, 0),
-        };
-        let (long_ns, longest_stop) = (u32::try_from(long_ns).unwrap_or(u32::MAX), nanos(orders.longest_stop));
-        let short = |duration| u32::try_from(nanos(duration)).unwrap_or(u32::MAX);
-        page.grain_ns.store(short(orders.grain), Ordering::Relaxed);
-        page.linger_ns.store(short(orders.linger), Ordering::Relaxed);
-        page.long_sms.store(long_sms, Ordering::Relaxed);
-        page.long_ns.store(long_ns, Ordering::Relaxed);
-        page.longest_stop_ns.store(longest_stop, Ordering::Relaxed);
-        page.copy_bytes_per_second.store(orders.copy_bytes_per_second.unwrap_or(0), Ordering::Relaxed);
-        page.memory_bytes.store(orders.memory_bytes.unwrap_or(0), Ordering::Relaxed);
-        page.sample_every.store(sample_every, Ordering::Relaxed);
+    fn had(&self, one: UnderWay) -> Duration {
+        Duration::from_nanos(self.served_ns.saturating_sub(one.served_ns))
     }
-}
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    /// A request took so long. Where looks saw how much of that it had the GPU for, that is what the like takes.
+    fn ended(&mut self, began: Mono, took: Duration) {
+        let seen = self.last.filter(|(of, had)| *of == began && !had.is_zero()).map(|(_, had)| had);
+        let took = seen.map_or(took, |had| had.min(took));
+        let usual = self.takes.unwrap_or(took);
+        self.takes = Some(usual.mul_f64(1.0 - FOLLOWS) + took.mul_f64(FOLLOWS));
+    }
+
+    pub fn work(&self) -> Option<Work> {
+        self.under_way.map(|one| Work { began: one.began, done: self.had(one), takes: self.takes })
+    }
 }
 
 /// As NVML writes it.
@@ -179,5 +230,41 @@ mod tests {
     fn a_gpu_is_called_as_the_driver_calls_it() {
         let bytes = [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
         assert_eq!(gpu_uuid(bytes).0, "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn of_a_ring_each_place_is_read_once_and_what_was_written_over_is_lost() {
+        let mut read = 0;
+        let mut places = |written| unread(&mut read, written, 4).collect::<Vec<_>>();
+        assert_eq!(places(3), [0, 1, 2]);
+        assert_eq!(places(3), [0; 0]);
+        assert_eq!(places(9), [1, 2, 3, 0], "of six the last four are there");
+        assert_eq!(places(5), [0; 0], "one that jumps back is ignored");
+        assert_eq!(places(u64::MAX).len(), 4);
+    }
+
+    fn lane() -> Lane {
+        let told = message::Lane { lane: 0, uuid: [0; 16], sm_count: 132, waits_on_gpu: true, divides: true };
+        Lane::new(gpu_uuid([0; 16]), told, Mono(0))
+    }
+
+    #[test]
+    fn a_request_takes_the_time_it_had_the_gpu_for_and_one_nobody_looked_at_as_long_as_it_lasted() {
+        let (ms, mut lane) = (Duration::from_millis, lane());
+        for at in 1..=20u64 {
+            let busy = at < 20;
+            lane.doing = Doing { busy, since: Some(Mono(1)), ..Doing::default() };
+            lane.pass(at > 10, 1, ms(1), Mono(at * 1_000_000));
+        }
+        lane.ended(Mono(1), ms(19));
+        assert_eq!(lane.takes, Some(ms(9)), "it stood for the rest");
+        assert_eq!(lane.work(), None);
+        let mut unseen = lane_with(ms(3));
+        unseen.ended(Mono(9), ms(3));
+        assert_eq!(unseen.takes, Some(ms(3)));
+    }
+
+    fn lane_with(takes: Duration) -> Lane {
+        Lane { takes: Some(takes), ..lane() }
     }
 }

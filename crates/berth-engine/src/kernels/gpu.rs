@@ -1,28 +1,56 @@
-//! One GPU: looks at its clients, has the policy plan, and carries the plan out.
+//! One GPU: its clients, and what the policy plans for them. `look` sees what they do, `carry` does what the plan says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::settings::KernelSettings;
 use berth_model::{GpuUuid, Mono, Slo, TenantKey};
-use berth_policy::kernels::{self, CoRun, Kept, KernelPolicy, Learned, Place, Plan, Reason, Scene};
+use berth_policy::kernels::{self, Kept, KernelPolicy, Learned, Place, Plan, Reason, Scene};
+use berth_proto::shim::Sample;
 
-use super::client::Client;
-use super::links::{Links, Pair};
+use super::client::{Client, Ended, Lane};
+use super::guests::{Beside, Guest};
+use super::links::Links;
+use super::offences::Offences;
+use super::profile::took_ns;
 use super::standing::Standing;
+use super::windows::{Company, Windows};
 
 /// One GPU that clients use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gpu {
+    pub(super) uuid: GpuUuid,
+    /// Everybody who says that it uses it.
     pub ends: BTreeMap<ClientId, End>,
+    /// Those of them whose tenants the driver has seen there. Nobody else is linked or waited for.
+    pub(super) present: BTreeMap<ClientId, Present>,
     pub links: Links,
+    pub guests: BTreeMap<TenantKey, Guest>,
+    /// Tenants between which there is no link any more: who would yield, and to whom.
+    pub(super) parted: BTreeSet<(TenantKey, TenantKey)>,
+    pub(super) offences: Offences,
+    /// Of whom links are remembered.
+    pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
     learned: Learned,
+    pub(super) windows: Windows,
     /// What is carried out now; `None` where nothing has to be ordered.
-    plan: Option<Plan>,
-    /// Who had work when it was made.
-    planned_for: Vec<(kernels::ClientId, bool)>,
-    looked_at: Option<Mono>,
+    pub(super) plan: Option<Plan>,
+    /// What it was made for.
+    planned_for: Vec<(kernels::ClientId, bool, bool)>,
+    /// When the SMs that are split for the plan's first part are to be one again.
+    pub(super) lifts_at: Option<Mono>,
+    pub(super) looked_at: Option<Mono>,
+}
+
+/// One client at the last look.
+#[derive(Debug, Clone)]
+pub(super) struct Present {
+    pub end: End,
+    pub tenant: TenantKey,
+    pub busy: bool,
+    pub may_run: bool,
+    pub demand: f64,
 }
 
 /// Everybody, and what is known of their tenants.
@@ -30,44 +58,41 @@ pub(super) struct Cast<'a> {
     pub clients: &'a mut BTreeMap<ClientId, Client>,
     pub standings: &'a BTreeMap<TenantKey, Standing>,
     pub settings: &'a KernelSettings,
+    /// Whether a process is neither stopped nor gone.
+    pub runs: &'a dyn Fn(u32) -> bool,
 }
 
 /// What is worth telling of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LeadLost {
-    pub client: ClientId,
-    pub until: Mono,
+pub(super) enum News {
+    LeadLost { tenant: TenantKey, until: Mono },
+    Refused { tenant: TenantKey, reason: String },
 }
 
 impl Gpu {
-    /// Takes in what the ledgers say, and counts the time that has passed. Who leads others for too long loses its lead.
-    pub fn look(&mut self, uuid: &GpuUuid, cast: &mut Cast<'_>, now: Mono) -> Vec<LeadLost> {
-        let passed = self.looked_at.replace(now).map_or(Duration::ZERO, |at| now.since(at));
-        let mut busy = BTreeMap::new();
-        for (id, end) in &self.ends {
-            let Some(client) = cast.clients.get_mut(id) else { continue };
-            client.read(end.lane, now);
-            let is_busy = client.lanes.get(&end.lane).is_some_and(|lane| lane.doing.busy);
-            busy.insert(*id, (is_busy, self.may_run(*end)));
+    pub fn new(uuid: GpuUuid) -> Self {
+        Self {
+            uuid,
+            ends: BTreeMap::new(),
+            present: BTreeMap::new(),
+            links: Links::default(),
+            guests: BTreeMap::new(),
+            parted: BTreeSet::new(),
+            offences: Offences::default(),
+            met: BTreeMap::new(),
+            learned: Learned::default(),
+            windows: Windows::default(),
+            plan: None,
+            planned_for: Vec::new(),
+            lifts_at: None,
+            looked_at: None,
         }
-        let together = busy.values().filter(|(busy, may_run)| *busy && *may_run).count();
-        let mut lost = Vec::new();
-        for (id, end) in &self.ends {
-            let Some((_, may_run)) = busy.get(id) else { continue };
-            let stops = self.links.stopped_by(*end).any(|who| busy.get(&who.client).is_some_and(|(busy, _)| *busy));
-            let Some(client) = cast.clients.get_mut(id) else { continue };
-            let most = most_led(cast.standings.get(&client.facts.tenant), cast.settings);
-            let Some(lane) = client.lanes.get_mut(&end.lane).filter(|lane| lane.gpu == *uuid) else { continue };
-            lane.pass(*may_run, together, passed, now);
-            if lane.lead.look(stops, most, passed, now) {
-                lost.extend(lane.lead.lost_until(now).map(|until| LeadLost { client: *id, until }));
-            }
-        }
-        self.links.free_unwanted();
-        if !lost.is_empty() {
-            self.plan_anew();
-        }
-        lost
+    }
+
+    /// A client says that it uses this GPU.
+    pub fn add(&mut self, end: End, client: &Client) {
+        self.ends.insert(end.client, end);
+        self.met.insert(end.client, (client.facts.tenant.clone(), client.facts.process.pid));
     }
 
     /// The plan that is carried out counts no longer.
@@ -75,22 +100,17 @@ impl Gpu {
         self.planned_for.clear();
     }
 
-    fn may_run(&self, end: End) -> bool {
-        !self.links.is_stopped(end)
-    }
-
-    /// Whether there is anything to plan: two that could be in each other's way.
+    /// Whether there is anything to plan: two tenants that could be in each other's way.
     pub fn is_shared(&self) -> bool {
-        self.ends.len() > 1
+        let mut tenants = self.present.values().map(|one| &one.tenant);
+        tenants.next().is_some_and(|first| tenants.any(|other| other != first))
     }
 
     /// When to look again: often while two have work at the same time.
-    pub fn pace(&self, cast: &Cast<'_>) -> Duration {
-        let is_busy = |(id, end): (&ClientId, &End)| {
-            let lane = cast.clients.get(id).and_then(|client| client.lanes.get(&end.lane));
-            lane.is_some_and(|lane| lane.doing.busy)
-        };
-        match (self.is_shared(), self.ends.iter().filter(|one| is_busy(*one)).count()) {
+    pub fn pace(&self) -> Duration {
+        let busy = self.present.values().filter(|one| one.busy).count();
+        match (self.is_shared(), busy) {
+            _ if self.links.are_lent() => super::CONTENDED,
             (false, _) => super::ALONE,
             (true, 0 | 1) => super::CALM,
             (true, _) => super::CONTENDED,
@@ -102,17 +122,19 @@ impl Gpu {
     pub fn plan(&mut self, policy: Option<&dyn KernelPolicy>, cast: &mut Cast<'_>, shim: &Shim, now: Mono) -> bool {
         let Some(policy) = policy.filter(|_| self.is_shared()) else {
             if self.plan.take().is_some() {
-                self.links.clear(shim);
+                self.links.clear(shim, now);
             }
-            self.order_alone(cast);
+            self.order_alone(cast, now);
             return false;
         };
         let clients = self.clients(cast, now);
-        let busy: Vec<(kernels::ClientId, bool)> = clients.iter().map(|client| (client.id, client.busy)).collect();
-        if self.plan.as_ref().is_some_and(|plan| plan.squad.until > now) && self.planned_for == busy {
+        let now_for: Vec<(kernels::ClientId, bool, bool)> =
+            clients.iter().map(|client| (client.id, client.busy, client.slo.promises())).collect();
+        if self.plan.as_ref().is_some_and(|plan| plan.squad.until > now) && self.planned_for == now_for {
+            self.lift(cast, now);
             return false;
         }
-        self.planned_for = busy;
+        self.planned_for = now_for;
         let place = self.place(cast);
         let scene = Scene { now, gpu: place, clients: &clients, learned: &self.learned };
         let plan = policy.plan(&scene);
@@ -122,64 +144,65 @@ impl Gpu {
         true
     }
 
-    /// Who is alone is ordered nothing but to measure.
-    fn order_alone(&self, cast: &mut Cast<'_>) {
-        let settings = cast.settings;
-        for (id, end) in &self.ends {
-            let Some(client) = cast.clients.get_mut(id) else { continue };
-            let constraints = cast.standings.get(&client.facts.tenant).map(|of| of.slo.constraints).unwrap_or_default();
-            let orders = kernels::Orders {
-                grain: settings.grain.get(),
-                linger: settings.linger.get(),
-                long: None,
-                longest_stop: settings.longest_stop.get(),
-                copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),
-                memory_bytes: constraints.memory.map(|bytes| bytes.0),
-            };
-            client.order(end.lane, orders, None, settings.sample_every);
-        }
-    }
-
     fn clients(&self, cast: &Cast<'_>, now: Mono) -> Vec<kernels::Client> {
-        let each = self.ends.iter().filter_map(|(id, end)| {
+        let each = self.present.iter().filter_map(|(id, one)| {
             let client = cast.clients.get(id)?;
-            let lane = client.lanes.get(&end.lane)?;
-            let standing = cast.standings.get(&client.facts.tenant);
-            let slo = if lane.lead.is_lost(now) { Slo::default() } else { self.slo(standing, &lane.gpu) };
+            let lane = client.lanes.get(&one.end.lane)?;
+            let standing = cast.standings.get(&one.tenant);
+            let slo = self.slo(client, lane, standing, cast, now);
+            // Who belongs to nobody shares with nobody but its own processes.
+            let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));
             Some(kernels::Client {
                 id: kernels::ClientId(id.0),
-                tenant: client.facts.tenant.clone(),
-                owner: standing.and_then(|standing| standing.owner.clone()),
-                attainment: lane.requests.attainment(&slo, now),
+                tenant: one.tenant.clone(),
+                owner,
+                attainment: self.guests.get(&one.tenant).and_then(|guest| guest.goals.attainment(&slo)),
                 slo,
                 arrived: lane.arrived,
-                busy: lane.doing.busy,
+                busy: one.busy,
                 waiting_since: lane.waiting_since,
-                profile: lane.book.profile(lane.requests.takes()),
-                work: lane.requests.work(lane.served_ns),
+                profile: lane.book.profile(lane.takes),
+                work: lane.work(),
                 served_ns: lane.served_ns,
             })
         });
         each.collect()
     }
 
-    /// Nobody leads on a GPU on which the driver has not seen it: what it says of itself is not enough to stop others.
-    fn slo(&self, standing: Option<&Standing>, gpu: &GpuUuid) -> Slo {
+    /// Nobody leads that has lost its lead or stands still; its limits stay. Of what a tenant may have each of its processes has a part.
+    fn slo(&self, client: &Client, lane: &Lane, standing: Option<&Standing>, cast: &Cast<'_>, now: Mono) -> Slo {
         let Some(standing) = standing else { return Slo::default() };
-        if standing.gpus.contains(gpu) {
-            return standing.slo.clone();
-        }
-        Slo { constraints: standing.slo.constraints, ..Slo::default() }
+        let tenant = &client.facts.tenant;
+        let has_lost = self.guests.get(tenant).is_some_and(|guest| guest.lead.is_lost(now));
+        let slo = match has_lost || client.is_still {
+            true => Slo { constraints: standing.slo.constraints, ..Slo::default() },
+            false => standing.slo.clone(),
+        };
+        self.beside(client, lane, cast, now).part_of(&slo)
     }
 
-    fn place(&self, cast: &Cast<'_>) -> Place {
-        let lanes = || self.ends.iter().filter_map(|(id, end)| cast.clients.get(id)?.lanes.get(&end.lane));
-        let tenants = self.ends.keys().filter_map(|id| Some(&cast.clients.get(id)?.facts.tenant));
-        let concurrent = tenants.map(|tenant| cast.standings.get(tenant)).all(|of| of.is_some_and(|of| of.is_mps));
+    /// What the other processes of its tenant have here.
+    pub(super) fn beside(&self, client: &Client, lane: &Lane, cast: &Cast<'_>, now: Mono) -> Beside {
+        let mut beside = Beside::default();
+        let own = self.ends.values().filter_map(|end| {
+            let other = cast.clients.get(&end.client)?;
+            (other.facts.tenant == client.facts.tenant).then(|| other.lanes.get(&end.lane))?
+        });
+        own.filter(|other| !std::ptr::eq(*other, lane)).for_each(|other| beside.add(other, now));
+        beside
+    }
+
+    /// How many SMs there are each says for itself: more than there are harms nobody else.
+    pub(super) fn place(&self, cast: &Cast<'_>) -> Place {
+        let lanes = || {
+            let ends = self.present.values().map(|one| one.end);
+            ends.filter_map(|end| cast.clients.get(&end.client)?.lanes.get(&end.lane))
+        };
+        let mut tenants = self.present.values().map(|one| cast.standings.get(&one.tenant));
         Place {
-            sms: lanes().map(|lane| lane.sms).min().unwrap_or(0),
+            sms: lanes().map(|lane| lane.sms).max().unwrap_or(0),
             divides: lanes().all(|lane| lane.divides),
-            concurrent,
+            concurrent: tenants.all(|of| of.is_some_and(|of| of.is_mps)),
         }
     }
 
@@ -196,45 +219,35 @@ impl Gpu {
         self.learned.weights.squad_over(&kept, f64::from(settings.alpha_milli) / 1e3);
     }
 
-    /// Work of `who` was measured while others ran beside it.
-    pub fn co_ran(&mut self, who: ClientId, estimated_ns: u64, took_ns: u64) {
-        let Some(plan) = &self.plan else { return };
-        let members = &plan.squad.members;
-        let who = kernels::ClientId(who.0);
-        if members.len() < 2 || estimated_ns == 0 || took_ns == 0 || !plan.runs(who) {
-            return;
+    /// A request of a client has ended.
+    pub fn ended(&mut self, tenant: &TenantKey, ended: Ended) {
+        if let Some(guest) = self.guests.get_mut(tenant) {
+            guest.goals.ended(ended.at, ended.took);
         }
-        let share = 1.0 / members.len() as f64;
-        let beside = members.iter().map(|member| member.who).filter(|other| *other != who);
-        let speed = (estimated_ns as f64 / took_ns as f64).min(1.0);
-        self.learned.interference.saw(&CoRun {
-            who,
-            share,
-            beside: beside.map(|other| (other, share)).collect(),
-            speed,
-        });
     }
 
-    fn carry_out(&mut self, plan: &Plan, clients: &[kernels::Client], cast: &mut Cast<'_>, shim: &Shim, now: Mono) {
-        let end = |id: kernels::ClientId| self.ends.get(&ClientId(id.0)).copied();
-        let mut wanted: Vec<Pair> =
-            plan.yields.iter().filter_map(|link| Some((end(link.who)?, Some(end(link.to)?)))).collect();
-        let waits: BTreeMap<End, bool> =
-            clients.iter().filter_map(|client| Some((end(client.id)?, waits(plan, clients, client)))).collect();
-        // Equals yield to the daemon from the first time that one of them has to wait.
-        let turns = waits.values().any(|waits| *waits);
-        wanted.extend(waits.keys().filter(|_| turns).map(|end| (*end, None)));
-        self.links.want(&wanted, shim, now);
-        waits.iter().for_each(|(end, waits)| self.links.stop(*end, *waits));
-        let place = self.place(cast);
-        for (id, orders) in &plan.orders {
-            let member = plan.squad.members.iter().find(|member| member.who == *id);
-            let part = member.and_then(|member| member.part).filter(|part| part.counts(now));
-            let sms = part.map(|part| part.sms(place.sms));
-            let Some(end) = self.ends.get(&ClientId(id.0)).copied() else { continue };
-            let Some(client) = cast.clients.get_mut(&end.client) else { continue };
-            client.order(end.lane, *orders, sms, cast.settings.sample_every);
+    /// Work of a client was measured, and had been submitted then.
+    pub fn sampled(&mut self, who: ClientId, lane: &mut Lane, sample: &Sample, submitted: Mono) {
+        let company = self.windows.company(who, submitted);
+        lane.book.add(sample, lane.sms, company == Company::Nobody);
+        if company != Company::Others {
+            return;
         }
+        let demand = |who: ClientId| self.present.get(&who).map_or(1.0, |one| one.demand);
+        let share = self.windows.share(who, lane.sms, &demand);
+        let narrow = || Some(lane.book.alone_ns(sample, 0)? / (share / demand(who).max(0.01)).clamp(0.01, 1.0));
+        let same = if sample.sms > 0 { lane.book.alone_ns(sample, sample.sms) } else { None };
+        if let Some(expected_ns) = same.or_else(narrow) {
+            self.windows.add(who, expected_ns, took_ns(sample));
+        }
+    }
+
+    /// What those who ran together have shown of each other since the last time. It is company only where they run at the same time.
+    pub fn learn_company(&mut self, cast: &Cast<'_>) {
+        let place = self.place(cast);
+        let demand = |who: ClientId| self.present.get(&who).map_or(1.0, |one| one.demand);
+        let seen = self.windows.close(place.sms, &demand);
+        seen.iter().filter(|_| place.concurrent).for_each(|seen| self.learned.interference.saw(seen));
     }
 
     pub fn reason(&self, who: ClientId) -> Option<Reason> {
@@ -246,22 +259,14 @@ impl Gpu {
         self.plan.as_ref().is_some_and(|plan| plan.yields.iter().any(|link| link.to.0 == who.0))
     }
 
-    pub fn forget(&mut self, client: ClientId, shim: &Shim) {
+    /// Whoever is gone is remembered for as long as one of its links is.
+    pub fn forget(&mut self, client: ClientId, shim: &Shim, now: Mono) {
         if self.ends.remove(&client).is_some() {
-            self.links.forget(client, shim);
+            self.present.remove(&client);
+            self.links.forget(client, shim, now);
             self.learned.forget(kernels::ClientId(client.0));
         }
+        let (ends, links) = (&self.ends, &self.links);
+        self.met.retain(|id, _| ends.contains_key(id) || links.remember(*id));
     }
-}
-
-/// Whether the daemon has it wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is done.
-fn waits(plan: &Plan, clients: &[kernels::Client], who: &kernels::Client) -> bool {
-    let runs = |id: kernels::ClientId| plan.runs(id) && clients.iter().any(|client| client.id == id && client.busy);
-    !plan.runs(who.id) && !plan.yields.iter().any(|link| link.who == who.id && runs(link.to))
-}
-
-/// The part of the time for which it may keep others stopped.
-fn most_led(standing: Option<&Standing>, settings: &KernelSettings) -> f64 {
-    let own = standing.and_then(|standing| standing.slo.constraints.most).map_or(1.0, |most| most.get());
-    own.min(f64::from(settings.lead_share.get()) / 100.0)
 }

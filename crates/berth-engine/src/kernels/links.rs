@@ -1,7 +1,12 @@
 //! The links that exist on one GPU, and making them what a plan wants.
 //!
 //! Making a link costs a client some hundred microseconds (it has the driver map a page), so one that a plan does without for once is
-//! kept for a while, with its word held down.
+//! kept for a while, with its word held down. When it is wanted again while its leader has work, the daemon raises the word in the leader's
+//! place: the leader's library has done so once, and does it again only with its next work. What the daemon raised it lowers when the
+//! leader has none left.
+//!
+//! One that may not lead any more is unlinked at once, whatever plans want. The pages of links that were taken away are looked at for a
+//! while: whoever has lost a lead may not go on stopping others with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +16,17 @@ use berth_model::Mono;
 
 /// How long a link is kept that no plan wants.
 const KEPT: Duration = Duration::from_secs(2);
+/// How long the page of a link is looked at that was taken away.
+const LOOKED_AT: Duration = Duration::from_secs(10);
 /// Links on one GPU; more pairs than that do not yield to each other.
 const MOST: usize = 2_048;
+/// Pages that are looked at after their links; of more, the oldest are let go.
+const MOST_LEFT: usize = 512;
 
 #[derive(Debug, Default)]
 pub(super) struct Links {
     all: BTreeMap<Pair, Kept>,
+    left: Vec<Left>,
 }
 
 /// Who yields, and to whom; `None`: to the daemon.
@@ -26,59 +36,133 @@ pub(super) type Pair = (End, Option<End>);
 struct Kept {
     link: Link,
     unwanted_since: Option<Mono>,
+    /// The daemon has raised it in its leader's place.
+    is_lent: bool,
+}
+
+/// A link that was taken away.
+#[derive(Debug)]
+struct Left {
+    link: Link,
+    since: Mono,
+    /// Looks at which its word was found raised again.
+    found_up: u32,
+}
+
+/// What is known of a link by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    pub yields: End,
+    pub leads: Option<End>,
+    /// Looks at which its word was found raised after the link was taken away.
+    pub found_up: u32,
 }
 
 impl Links {
     /// Makes what is missing and takes away what nobody has wanted for a while.
-    pub fn want(&mut self, wanted: &[Pair], shim: &Shim, now: Mono) {
+    pub fn want(&mut self, wanted: &[Pair], is_busy: &dyn Fn(End) -> bool, shim: &Shim, now: Mono) {
         for pair in wanted {
+            let is_led_now = pair.1.is_some_and(is_busy);
             if let Some(kept) = self.all.get_mut(pair) {
-                kept.unwanted_since = None;
+                if kept.unwanted_since.take().is_some() && is_led_now {
+                    kept.lend();
+                }
             } else if self.all.len() < MOST
                 && let Some(link) = shim.link(pair.0, pair.1)
             {
-                self.all.insert(*pair, Kept { link, unwanted_since: None });
+                let mut kept = Kept { link, unwanted_since: None, is_lent: false };
+                if is_led_now {
+                    kept.lend();
+                }
+                self.all.insert(*pair, kept);
             }
         }
-        for (pair, kept) in &mut self.all {
-            if !wanted.contains(pair) {
-                kept.unwanted_since.get_or_insert(now);
+        for (_, kept) in self.all.iter_mut().filter(|(pair, _)| !wanted.contains(pair)) {
+            if kept.unwanted_since.is_none() {
+                kept.unwanted_since = Some(now);
+                kept.is_lent = false;
+                kept.link.lower();
             }
         }
-        let is_over = |kept: &Kept| kept.unwanted_since.is_some_and(|since| now.since(since) >= KEPT);
-        let over: Vec<Pair> = self.all.iter().filter(|(_, kept)| is_over(kept)).map(|(pair, _)| *pair).collect();
-        over.into_iter().for_each(|pair| self.unlink(pair, shim));
+        self.unlink(|_, kept| kept.unwanted_since.is_some_and(|since| now.since(since) >= KEPT), shim, now);
     }
 
-    fn unlink(&mut self, pair: Pair, shim: &Shim) {
-        if let Some(kept) = self.all.remove(&pair) {
-            shim.unlink(kept.link);
+    /// Takes these links away. Both ends are told, and nobody is left standing.
+    fn unlink(&mut self, which: impl Fn(&Pair, &Kept) -> bool, shim: &Shim, now: Mono) {
+        for (_, kept) in self.all.extract_if(.., |pair, kept| which(pair, kept)) {
+            shim.unlink(&kept.link);
+            self.left.push(Left { link: kept.link, since: now, found_up: 0 });
         }
+        let beyond = self.left.len().saturating_sub(MOST_LEFT);
+        self.left.drain(..beyond);
     }
 
     /// Sets the daemon's own word for a client.
     pub fn stop(&self, who: End, is_stopped: bool) {
         if let Some(kept) = self.all.get(&(who, None)) {
-            kept.link.set(is_stopped);
+            match is_stopped {
+                true => kept.link.raise(),
+                false => _ = kept.link.lower(),
+            }
         }
     }
 
-    /// Nobody stands for a link that the plan does without.
-    pub fn free_unwanted(&self) {
-        let unwanted = self.all.values().filter(|kept| kept.unwanted_since.is_some());
-        unwanted.filter(|kept| kept.link.is_up()).for_each(|kept| kept.link.set(false));
+    /// Nobody stands for a link that the plan does without, nor for a leader that has no work, nor for one that was taken away.
+    pub fn free(&mut self, is_busy: &dyn Fn(End) -> bool, now: Mono) {
+        for kept in self.all.values_mut() {
+            if kept.unwanted_since.is_some() {
+                kept.link.lower();
+            }
+            if kept.is_lent && kept.link.leads.is_none_or(|leads| !is_busy(leads)) {
+                kept.is_lent = false;
+                kept.link.lower_own();
+            }
+        }
+        self.left.retain(|left| now.since(left.since) < LOOKED_AT);
+        for left in self.left.iter_mut().filter(|left| left.link.is_up()) {
+            left.link.lower();
+            left.found_up += 1;
+        }
+    }
+
+    /// It leads nobody from now on.
+    pub fn part(&mut self, leads: End, shim: &Shim, now: Mono) {
+        self.unlink(|(_, leader), _| *leader == Some(leads), shim, now);
+    }
+
+    /// These two are not linked from now on.
+    pub fn part_two(&mut self, yields: End, leads: End, shim: &Shim, now: Mono) {
+        self.unlink(|pair, _| *pair == (yields, Some(leads)), shim, now);
+    }
+
+    /// Whether the daemon has raised a word in a leader's place: it has to look soon.
+    pub fn are_lent(&self) -> bool {
+        self.all.values().any(|kept| kept.is_lent)
+    }
+
+    pub fn known(&self, link: u64) -> Option<Known> {
+        let here = self.all.values().map(|kept| (&kept.link, 0));
+        let left = self.left.iter().map(|left| (&left.link, left.found_up));
+        let found = here.chain(left).find(|(one, _)| one.id == link);
+        found.map(|(link, found_up)| Known { yields: link.yields, leads: link.leads, found_up })
+    }
+
+    /// Whether a link of this client is known, or was until lately.
+    pub fn remember(&self, client: ClientId) -> bool {
+        let links = self.all.values().map(|kept| &kept.link).chain(self.left.iter().map(|left| &left.link));
+        links.into_iter().any(|link| link.yields.client == client || link.leads.is_some_and(|end| end.client == client))
     }
 
     /// Those that this one keeps stopped now by its own word.
     pub fn stopped_by(&self, leads: End) -> impl Iterator<Item = End> {
         let led = self.all.values().filter(move |kept| kept.link.leads == Some(leads));
-        led.filter(|kept| kept.unwanted_since.is_none() && kept.link.is_up()).map(|kept| kept.link.yields)
+        led.filter(|kept| kept.counts()).map(|kept| kept.link.yields)
     }
 
     /// Whether this one has to wait now, for whoever it yields to.
     pub fn is_stopped(&self, yields: End) -> bool {
         let own = self.all.range((yields, None)..).take_while(|((end, _), _)| *end == yields);
-        own.into_iter().any(|(_, kept)| kept.unwanted_since.is_none() && kept.link.is_up())
+        own.into_iter().any(|(_, kept)| kept.counts())
     }
 
     /// To whom this one yields.
@@ -88,14 +172,24 @@ impl Links {
     }
 
     /// A client is gone; its links go with it.
-    pub fn forget(&mut self, client: ClientId, shim: &Shim) {
+    pub fn forget(&mut self, client: ClientId, shim: &Shim, now: Mono) {
         let is_its = |(yields, leads): &Pair| yields.client == client || leads.is_some_and(|end| end.client == client);
-        let its: Vec<Pair> = self.all.keys().filter(|pair| is_its(pair)).copied().collect();
-        its.into_iter().for_each(|pair| self.unlink(pair, shim));
+        self.unlink(|pair, _| is_its(pair), shim, now);
     }
 
-    pub fn clear(&mut self, shim: &Shim) {
-        let all: Vec<Pair> = self.all.keys().copied().collect();
-        all.into_iter().for_each(|pair| self.unlink(pair, shim));
+    pub fn clear(&mut self, shim: &Shim, now: Mono) {
+        self.unlink(|_, _| true, shim, now);
+    }
+}
+
+impl Kept {
+    fn lend(&mut self) {
+        self.is_lent = true;
+        self.link.raise();
+    }
+
+    /// Whether it stops the one that yields, and rightly.
+    fn counts(&self) -> bool {
+        self.unwanted_since.is_none() && self.link.is_up()
     }
 }

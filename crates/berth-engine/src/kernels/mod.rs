@@ -6,19 +6,29 @@
 //!
 //! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other.
 
+mod carry;
 mod client;
+mod goals;
 mod gpu;
+mod guests;
 mod lead;
 mod links;
+mod look;
+mod offences;
+mod orders;
 mod profile;
 mod reading;
-mod requests;
 mod show;
 pub(crate) mod slos;
 mod standing;
+mod still;
+#[cfg(test)]
+mod tests;
+mod windows;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -32,13 +42,14 @@ use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Event, GpuIndex, GpuUuid, ProcKey, Slo, Snapshot, TenantKey};
 
 use standing::{Standing, standing};
+use still::Still;
 use world::World;
 
 /// Between two looks at a GPU on which two have work at the same time.
 const CONTENDED: Duration = Duration::from_micros(500);
 /// The same where two could, and where one is alone.
 const CALM: Duration = Duration::from_millis(10);
-const ALONE: Duration = Duration::from_millis(500);
+const ALONE: Duration = Duration::from_millis(100);
 /// How often what is shown is made anew.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
 /// What is taken in before the next look.
@@ -61,6 +72,8 @@ struct Shared {
     /// Of whom it wants to know.
     tenants: BTreeSet<TenantKey>,
     level: Option<KernelLevel>,
+    /// Who is to be kept from running for a moment, and why.
+    keep_off: BTreeMap<TenantKey, String>,
 }
 
 /// The running thread; dropping it frees everybody and hangs up.
@@ -76,14 +89,19 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub fn start(settings: &KernelSettings, names: Registry, event_tx: Sender<Event>) -> Result<Self, ShimError> {
+    pub fn start(
+        settings: &KernelSettings,
+        proc_root: &Path,
+        names: Registry,
+        event_tx: Sender<Event>,
+    ) -> Result<Self, ShimError> {
         let (input_tx, input_rx) = mpsc::channel();
         let told_tx = input_tx.clone();
         let names = Box::new(move |pid| names.facts(pid));
         // The receiver lives until the socket is gone.
         let shim = Shim::start(&settings.socket, names, move |told| drop(told_tx.send(Input::Client(told))))?;
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let world = World::new(settings.clone(), shim, event_tx, Arc::clone(&shared));
+        let world = World::new(settings.clone(), Still::new(proc_root), shim, event_tx, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("berth-kernels".into()).spawn(move || run(world, &input_rx));
         let thread = thread.map_err(|source| ShimError::Io { attempt: "start a thread", source })?;
         Ok(Self {
@@ -106,12 +124,19 @@ impl Kernels {
         self.tell(Input::Policy(policy));
     }
 
-    /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it.
+    /// Who is to be kept from running for a moment, and why.
+    pub fn keep_off(&self) -> BTreeMap<TenantKey, String> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).keep_off.clone()
+    }
+
+    /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it. `is_held`: it is kept off the
+    /// GPU.
     pub fn attend<'a>(
         &mut self,
         snapshot: &mut Snapshot,
         labels: &dyn Fn(&TenantKey) -> Option<&'a BTreeMap<String, String>>,
         set: &dyn Fn(&TenantKey) -> Option<Slo>,
+        is_held: &dyn Fn(&TenantKey) -> bool,
     ) {
         let (tenants, level) = {
             let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,6 +145,7 @@ impl Kernels {
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
             let now = standing(&tenant, &snapshot.tasks, labels(&tenant), set(&tenant).as_ref(), &self.settings);
+            let now = Standing { is_held: is_held(&tenant), ..now };
             if self.told.get(&tenant) != Some(&now) {
                 self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
                 self.told.insert(tenant, now);

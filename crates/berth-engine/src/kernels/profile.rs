@@ -1,6 +1,7 @@
 //! What is known of a client's work on one GPU, from samples its library took: how long, how spread, how wide, how well predicted.
 //!
-//! By function and shape, in a table of fixed size. Durations are capped, so that one forged sample does not spoil an average for good.
+//! By function and shape, in a table of fixed size; what each takes while nobody else runs is kept by itself, for each number of SMs it had.
+//! Durations are capped, and old ones count for less and less, so that one forged sample or an earlier phase does not spoil an average for good.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +15,22 @@ const MOST_KINDS: usize = 4_096;
 const LONGEST_NS: u64 = 10_000_000_000;
 /// Weight of a new figure in an average that follows.
 const FOLLOWS: f64 = 0.05;
+/// The most a figure counts beside others, however long its work took.
+const MOST_WEIGHT: f64 = 8.0;
+/// So many samples an average is of, the latest most.
+const REMEMBERED: u64 = 256;
 /// The longest of late fades by this part with each sample.
 const FADES: f64 = 0.002;
 /// Threads an SM has room for, on every GPU since Volta but the smallest.
-const THREADS_PER_SM: f64 = 2_048.0;
+const THREADS_PER_SM: u64 = 2_048;
+/// Fewer samples alone say nothing of how slow company is.
+const FEW_ALONE: u64 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
     kinds: HashMap<Kind, Times>,
+    /// While nobody else ran, by the SMs it was confined to (0: all of them).
+    alone: HashMap<(Kind, u32), Times>,
     all: Times,
     longest_ns: f64,
     /// Share of the SMs, by the time it was wanted for.
@@ -38,7 +47,7 @@ struct Kind {
     threads_per_block: u32,
 }
 
-/// Mean and spread, by Welford.
+/// Mean and spread, by Welford; of many the latest count most.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Times {
     pub count: u64,
@@ -47,34 +56,36 @@ pub(super) struct Times {
 }
 
 impl Book {
-    /// `sms` of the whole GPU.
-    pub fn add(&mut self, sample: &Sample, sms: u32) {
-        let took_ns = sample.took_ns.min(LONGEST_NS) as f64;
+    /// `sms` of the whole GPU. `is_alone`: nobody else ran meanwhile.
+    pub fn add(&mut self, sample: &Sample, sms: u32, is_alone: bool) {
+        let took_ns = took_ns(sample);
         if took_ns == 0.0 {
             return;
         }
         if sample.estimated_ns > 0 {
             let error = (sample.estimated_ns.min(LONGEST_NS) as f64 - took_ns).abs() / took_ns;
-            follow(&mut self.error, error);
+            follow(&mut self.error, error, FOLLOWS);
         }
         if sample.kind == SampleKind::Copy {
             return;
         }
         self.all.add(took_ns);
         self.longest_ns = (self.longest_ns * (1.0 - FADES)).max(took_ns);
-        let kind = Kind {
-            kind: sample.kind as u8,
-            function: sample.function,
-            blocks: sample.blocks,
-            threads_per_block: sample.threads_per_block,
-        };
-        if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&kind) {
-            self.kinds.entry(kind).or_default().add(took_ns);
+        let kind = Kind::of(sample);
+        put(&mut self.kinds, kind, took_ns);
+        if is_alone {
+            put(&mut self.alone, (kind, sample.sms), took_ns);
         }
         if sample.kind == SampleKind::Kernel && sms > 0 {
-            let threads = f64::from(sample.blocks) * f64::from(sample.threads_per_block);
-            follow(&mut self.demand, (threads / (f64::from(sms) * THREADS_PER_SM)).min(1.0));
+            let weight = (took_ns / self.all.mean_ns).min(MOST_WEIGHT);
+            follow(&mut self.demand, demand(sample, sms), (FOLLOWS * weight).min(1.0));
         }
+    }
+
+    /// What the like of it takes alone with those SMs, in nanoseconds; `None` until that was seen often enough.
+    pub fn alone_ns(&self, sample: &Sample, sms: u32) -> Option<f64> {
+        let times = self.alone.get(&(Kind::of(sample), sms))?;
+        (times.count >= FEW_ALONE).then_some(times.mean_ns)
     }
 
     /// `request`: a usual one, which samples do not tell.
@@ -113,11 +124,21 @@ impl Book {
     }
 }
 
+impl Kind {
+    fn of(sample: &Sample) -> Self {
+        let Sample { kind, function, blocks, threads_per_block, .. } = *sample;
+        Self { kind: kind as u8, function, blocks, threads_per_block }
+    }
+}
+
 impl Times {
     fn add(&mut self, took_ns: f64) {
         self.count += 1;
-        let from_mean = took_ns - self.mean_ns;
-        self.mean_ns += from_mean / self.count as f64;
+        let (weight, from_mean) = (self.count.min(REMEMBERED) as f64, took_ns - self.mean_ns);
+        if self.count > REMEMBERED {
+            self.squares *= 1.0 - 1.0 / weight;
+        }
+        self.mean_ns += from_mean / weight;
         self.squares += from_mean * (took_ns - self.mean_ns);
     }
 
@@ -126,12 +147,31 @@ impl Times {
         if self.count < 2 || self.mean_ns <= 0.0 {
             return 0.0;
         }
-        (self.squares / (self.count - 1) as f64).sqrt() / self.mean_ns
+        (self.squares / (self.count.min(REMEMBERED) - 1) as f64).max(0.0).sqrt() / self.mean_ns
     }
 }
 
-fn follow(average: &mut Option<f64>, figure: f64) {
-    *average = Some(average.map_or(figure, |average| average + FOLLOWS * (figure - average)));
+pub(super) fn took_ns(sample: &Sample) -> f64 {
+    sample.took_ns.min(LONGEST_NS) as f64
+}
+
+/// Share of the SMs it can use: by how many of its blocks fit on one, or by its threads where that is not known.
+fn demand(sample: &Sample, sms: u32) -> f64 {
+    let wanted = match sample.blocks_per_sm {
+        0 => u64::from(sample.blocks).saturating_mul(sample.threads_per_block.into()).div_ceil(THREADS_PER_SM),
+        fit => u64::from(sample.blocks).div_ceil(fit.into()),
+    };
+    wanted.clamp(1, sms.into()) as f64 / f64::from(sms)
+}
+
+fn put<K: std::hash::Hash + Eq>(table: &mut HashMap<K, Times>, kind: K, took_ns: f64) {
+    if table.len() < MOST_KINDS || table.contains_key(&kind) {
+        table.entry(kind).or_default().add(took_ns);
+    }
+}
+
+fn follow(average: &mut Option<f64>, figure: f64, part: f64) {
+    *average = Some(average.map_or(figure, |average| average + part * (figure - average)));
 }
 
 #[cfg(test)]
@@ -141,12 +181,11 @@ mod tests {
     use super::*;
 
     fn sample(function: u64, took_ns: u64, estimated_ns: u64) -> Sample {
-        let (blocks, threads_per_block, position, at_ns, sms, blocks_per_sm) = (132, 1_024, 0, 0, 0, 0);
-        let kind = SampleKind::Kernel;
-        let lane = 0;
+        let (blocks, threads_per_block, position, at_ns, sms) = (132, 1_024, 0, 0, 0);
+        let (kind, blocks_per_sm) = (SampleKind::Kernel, 2);
         Sample {
             kind,
-            lane,
+            lane: 0,
             function,
             blocks,
             threads_per_block,
@@ -163,35 +202,71 @@ mod tests {
     fn kinds_are_told_apart_and_their_spread_is_their_own() {
         let mut book = Book::default();
         for _ in 0..10 {
-            book.add(&sample(1, 10_000, 0), 132);
-            book.add(&sample(2, 90_000, 0), 132);
+            book.add(&sample(1, 10_000, 0), 132, true);
+            book.add(&sample(2, 90_000, 0), 132, true);
         }
         assert_eq!((book.kinds(), book.spread()), (2, Some(0.0)), "two steady kinds");
         assert_eq!(book.profile(None).kernel, Some(Duration::from_nanos(50_000)));
-        assert_eq!(book.profile(None).demand, Some(0.5));
-        (0..10).for_each(|round| book.add(&sample(1, 10_000 + 10_000 * (round % 2), 0), 132));
+        (0..10).for_each(|round| book.add(&sample(1, 10_000 + 10_000 * (round % 2), 0), 132, true));
         assert!(book.spread().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn the_sms_wanted_are_those_its_blocks_fill() {
+        let of = |blocks, threads_per_block, blocks_per_sm| {
+            let mut book = Book::default();
+            book.add(&Sample { blocks, threads_per_block, blocks_per_sm, ..sample(1, 10, 0) }, 132, true);
+            book.profile(None).demand
+        };
+        assert_eq!(of(132, 1_024, 2), Some(0.5), "two fit on each");
+        assert_eq!(of(132, 128, 1), Some(1.0), "few threads, and all the shared memory there is");
+        assert_eq!(of(33, 128, 1), Some(0.25));
+        assert_eq!(of(1 << 20, 1_024, 2), Some(1.0));
+        assert_eq!(of(132, 1_024, 0), Some(0.5), "by threads where nobody knows");
+    }
+
+    #[test]
+    fn a_change_of_phase_is_followed() {
+        let mut book = Book::default();
+        (0..10_000).for_each(|_| book.add(&sample(1, 1_000, 0), 132, true));
+        (0..1_000).for_each(|_| book.add(&sample(1, 100_000, 0), 132, true));
+        let kernel = book.profile(None).kernel.unwrap();
+        assert!(kernel > Duration::from_micros(90), "{kernel:?}");
+    }
+
+    #[test]
+    fn what_it_takes_alone_is_of_when_it_was_alone_and_had_those_sms() {
+        let mut book = Book::default();
+        for _ in 0..3 {
+            book.add(&sample(1, 100, 0), 132, true);
+            book.add(&sample(1, 900, 0), 132, false);
+            book.add(&Sample { sms: 64, ..sample(1, 200, 0) }, 132, true);
+        }
+        let one = sample(1, 0, 0);
+        assert_eq!((book.alone_ns(&one, 0), book.alone_ns(&one, 64)), (Some(100.0), Some(200.0)));
+        assert_eq!((book.alone_ns(&one, 32), book.alone_ns(&sample(2, 0, 0), 0)), (None, None));
     }
 
     #[test]
     fn the_error_is_of_estimates_that_were_made() {
         let mut book = Book::default();
-        book.add(&sample(1, 100, 0), 132);
+        book.add(&sample(1, 100, 0), 132, true);
         assert_eq!(book.error(), None);
-        book.add(&sample(1, 100, 150), 132);
+        book.add(&sample(1, 100, 150), 132, true);
         assert_eq!(book.error(), Some(0.5));
-        (0..1_000).for_each(|_| book.add(&sample(1, 100, 100), 132));
+        (0..1_000).for_each(|_| book.add(&sample(1, 100, 100), 132, true));
         assert!(book.error().unwrap() < 0.01, "it follows");
     }
 
     proptest! {
         #[test]
         fn whatever_is_forged_figures_stay_figures_and_the_table_small(
-            samples in prop::collection::vec(any::<(u64, u64, u64, u32, u32)>(), 0..200), sms: u32,
+            samples in prop::collection::vec(any::<(u64, u64, u64, u32, u32, u32, bool)>(), 0..200), sms: u32,
         ) {
             let mut book = Book::default();
-            for (function, took, estimated, blocks, threads) in samples {
-                book.add(&Sample { blocks, threads_per_block: threads, ..sample(function, took, estimated) }, sms);
+            for (function, took, estimated, blocks, threads_per_block, blocks_per_sm, alone) in samples {
+                let forged = Sample { blocks, threads_per_block, blocks_per_sm, ..sample(function, took, estimated) };
+                book.add(&forged, sms, alone);
             }
             let profile = book.profile(None);
             prop_assert!(profile.longest.unwrap_or_default() <= Duration::from_secs(10));

@@ -17,6 +17,7 @@ pub(super) struct Totals {
     pub stops_given_up: u64,
     pub copied_bytes: u64,
     pub memory_refused: u64,
+    pub requests: u64,
 }
 
 /// What it does now.
@@ -25,6 +26,10 @@ pub(super) struct Doing {
     pub busy: bool,
     /// When that last changed; `None` if it says what cannot be.
     pub since: Option<Mono>,
+    /// Device memory it has allocated.
+    pub memory_bytes: u64,
+    /// The link for which its streams stand although its word was set to 0.
+    pub stuck_link: Option<u64>,
 }
 
 impl Totals {
@@ -36,6 +41,7 @@ impl Totals {
             (&mut self.stops_given_up, &lane.stops_given_up),
             (&mut self.copied_bytes, &lane.copied_bytes),
             (&mut self.memory_refused, &lane.memory_refused),
+            (&mut self.requests, &lane.requests),
         ] {
             *total = (*total).max(load(counter));
         }
@@ -46,7 +52,13 @@ impl Doing {
     pub fn read(lane: &LaneLedger, clock: ClientClock, now: Mono) -> Self {
         let busy = lane.busy.load(Ordering::Acquire) != 0;
         let since = Mono(clock.to_own(lane.busy_since_ns.load(Ordering::Acquire)));
-        Self { busy, since: (since <= now && since > Mono(0)).then_some(since) }
+        let is_stuck = lane.stuck_since_ns.load(Ordering::Acquire) != 0;
+        Self {
+            busy,
+            since: (since <= now && since > Mono(0)).then_some(since),
+            memory_bytes: lane.memory_bytes.load(Ordering::Relaxed),
+            stuck_link: is_stuck.then(|| lane.stuck_link.load(Ordering::Acquire)),
+        }
     }
 }
 
@@ -79,7 +91,7 @@ mod tests {
         let clock = ClientClock { ahead_ns: 0 };
         for (written, since) in [(0, None), (10, Some(Mono(10))), (11, None), (u64::MAX, None)] {
             lane.busy_since_ns.store(written, Ordering::Relaxed);
-            assert_eq!(Doing::read(lane, clock, Mono(10)), Doing { busy: true, since });
+            assert_eq!(Doing::read(lane, clock, Mono(10)), Doing { busy: true, since, ..Doing::default() });
         }
         lane.busy_since_ns.store(1_004, Ordering::Relaxed);
         assert_eq!(Doing::read(lane, ClientClock { ahead_ns: 1_000 }, Mono(10)).since, Some(Mono(4)));

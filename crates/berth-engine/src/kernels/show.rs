@@ -46,9 +46,8 @@ impl Scene<'_> {
             .iter()
             .flat_map(|(id, _)| gpu.ends.get(id).into_iter().flat_map(|end| gpu.links.leaders_of(*end)))
             .collect();
-        let lost = lanes.iter().filter_map(|(_, lane)| lane.lead.lost_until(now)).max();
-        let attained = lanes.iter().filter_map(|(_, lane)| lane.requests.attained(&standing.slo, now).combined());
-        let attainment = attained.min_by(f64::total_cmp);
+        let guest = gpu.guests.get(tenant);
+        let attainment = guest.and_then(|guest| guest.goals.attained(&standing.slo).combined());
         // Of the process that has been measured most.
         let book = lanes.iter().map(|(_, lane)| &lane.book).max_by_key(|book| book.samples());
         let profile = book.map(|book| book.profile(None)).unwrap_or_default();
@@ -69,13 +68,14 @@ impl Scene<'_> {
             slo: standing.slo,
             unread_labels: standing.wrong,
             attainment,
-            lead_lost_until: lost.map(|until| self.anchor.wall_at(until)),
+            lead_lost_until: guest.and_then(|guest| guest.lead.lost_until(now)).map(|until| self.anchor.wall_at(until)),
             served_seconds: lanes.iter().map(|(_, lane)| lane.served_ns as f64 / 1e9).sum(),
             kernel_kinds: book.map_or(0, |book| book.kinds() as u64),
             kernel_seconds: profile.kernel.map(|time| time.as_secs_f64()),
             kernel_spread: book.and_then(|book| book.spread()),
             longest_kernel_seconds: profile.longest.map(|time| time.as_secs_f64()),
             prediction_error: book.and_then(|book| book.error()),
+            requests: guest.map(|guest| guest.goals.figures()).unwrap_or_default(),
             counters: counters(lanes),
         }
     }
@@ -101,7 +101,7 @@ impl Scene<'_> {
 }
 
 fn role(gpu: &Gpu, lanes: &[(ClientId, &Lane)], leaders: &BTreeSet<ClientId>) -> KernelRole {
-    if gpu.ends.len() == lanes.len() {
+    if !gpu.is_shared() {
         KernelRole::Alone
     } else if lanes.iter().any(|(id, _)| gpu.leads(*id)) {
         KernelRole::Leads

@@ -22,6 +22,8 @@ pub(crate) struct Standing {
     pub gpus: BTreeSet<GpuUuid>,
     /// Its processes compute through MPS, and so beside others.
     pub is_mps: bool,
+    /// berth or somebody else keeps it off the GPU, or is about to.
+    pub is_held: bool,
 }
 
 /// `set`: what a person has said goes before the labels.
@@ -41,6 +43,7 @@ pub(crate) fn standing(
         slo: set.cloned().unwrap_or(by_labels),
         wrong: wrong.iter().map(ToString::to_string).collect(),
         gpus: own.iter().filter_map(|row| row.gpu_uuid.clone()).collect(),
+        is_held: false,
         is_mps: own.iter().any(|row| row.process_kinds.contains(&ProcessKind::MpsClient)),
     }
 }

@@ -1,6 +1,6 @@
 //! Everybody who has attached, by GPU: answers those who ask, looks, plans, and lets go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,8 +14,9 @@ use berth_policy::kernels::{self, KernelPolicy};
 use berth_proto::shim::message::Refusal;
 
 use super::client::Client;
-use super::gpu::{Cast, Gpu, LeadLost};
+use super::gpu::{Cast, Gpu, News};
 use super::standing::Standing;
+use super::still::Still;
 use super::{SHOWN_EVERY, Shared, show};
 
 /// How long a process may be attached of whose container nothing is known; then it goes on without berth.
@@ -28,9 +29,12 @@ pub(super) struct World {
     settings: KernelSettings,
     policy_name: KernelPolicyName,
     policy: Option<Box<dyn KernelPolicy>>,
+    still: Still,
     shim: Shim,
     event_tx: Sender<Event>,
     shared: Arc<Mutex<Shared>>,
+    /// Those who take part no more.
+    refused: BTreeSet<TenantKey>,
     clients: BTreeMap<ClientId, Client>,
     standings: BTreeMap<TenantKey, Standing>,
     gpus: BTreeMap<GpuUuid, Gpu>,
@@ -41,15 +45,23 @@ pub(super) struct World {
 }
 
 impl World {
-    pub fn new(settings: KernelSettings, shim: Shim, event_tx: Sender<Event>, shared: Arc<Mutex<Shared>>) -> Self {
+    pub fn new(
+        settings: KernelSettings,
+        still: Still,
+        shim: Shim,
+        event_tx: Sender<Event>,
+        shared: Arc<Mutex<Shared>>,
+    ) -> Self {
         let policy_name = settings.policy;
         let mut world = Self {
             policy: kernels::named(policy_name, &settings),
             policy_name,
             settings,
+            still,
             shim,
             event_tx,
             shared,
+            refused: BTreeSet::new(),
             clients: BTreeMap::new(),
             standings: BTreeMap::new(),
             gpus: BTreeMap::new(),
@@ -63,13 +75,11 @@ impl World {
     }
 
     /// How long nothing has to be done; `None`: for ever.
-    pub fn wait(&mut self, now: Mono) -> Option<Duration> {
+    pub fn wait(&self, now: Mono) -> Option<Duration> {
         let unknown = self.clients.values().filter(|client| !client.takes_part);
         let answers: Vec<Duration> =
             unknown.map(|client| KNOWN_WITHIN.saturating_sub(now.since(client.attached_at))).collect();
-        let Self { gpus, clients, standings, settings, .. } = self;
-        let cast = Cast { clients, standings, settings };
-        gpus.values().map(|gpu| gpu.pace(&cast)).chain(answers).min()
+        self.gpus.values().map(Gpu::pace).chain(answers).min()
     }
 
     pub fn hear(&mut self, told: Told, now: Mono) {
@@ -89,7 +99,7 @@ impl World {
     /// that it takes part.
     fn asks(&mut self, client: ClientId, facts: Arc<ProcessFacts>, clock: ClientClock, now: Mono) {
         let takes_part = self.standings.get(&facts.tenant).and_then(|standing| standing.takes_part);
-        if takes_part == Some(false) {
+        if takes_part == Some(false) || self.refused.contains(&facts.tenant) {
             return self.refuse(client);
         }
         let Some(pages) = self.shim.welcome(client) else { return };
@@ -130,7 +140,8 @@ impl World {
     fn put_on_gpus(&mut self, client: ClientId) {
         let Some(known) = self.clients.get(&client) else { return };
         for (lane, of) in &known.lanes {
-            self.gpus.entry(of.gpu.clone()).or_default().ends.insert(client, End { client, lane: *lane });
+            let gpu = self.gpus.entry(of.gpu.clone()).or_insert_with(|| Gpu::new(of.gpu.clone()));
+            gpu.add(End { client, lane: *lane }, known);
         }
         self.shown_at = None;
     }
@@ -156,7 +167,7 @@ impl World {
     fn forget(&mut self, client: ClientId, now: Mono) {
         let Some(gone) = self.clients.remove(&client) else { return };
         for gpu in self.gpus.values_mut() {
-            gpu.forget(client, &self.shim);
+            gpu.forget(client, &self.shim, now);
         }
         self.gpus.retain(|_, gpu| !gpu.ends.is_empty());
         let tenant = &gone.facts.tenant;
@@ -184,18 +195,42 @@ impl World {
     /// Looks, plans and carries out.
     pub fn turn(&mut self, now: Mono) {
         self.refuse_unknown(now);
+        self.see_who_stands_still(now);
         self.take_samples(now);
-        let mut lost = Vec::new();
-        let Self { gpus, clients, standings, settings, policy, shim, totals, .. } = self;
-        let mut cast = Cast { clients, standings, settings };
+        let mut news = Vec::new();
+        let Self { gpus, clients, standings, settings, policy, shim, totals, still, .. } = self;
+        let runs = |pid: u32| still.runs(pid);
+        let mut cast = Cast { clients, standings, settings, runs: &runs };
         for (uuid, gpu) in gpus.iter_mut() {
-            let lost_here = gpu.look(uuid, &mut cast, now);
-            lost.extend(lost_here.into_iter().map(|lost| (uuid.clone(), lost)));
+            let told = gpu.look(&mut cast, shim, now);
+            news.extend(told.into_iter().map(|news| (uuid.clone(), news)));
             totals.plans += u64::from(gpu.plan(policy.as_deref(), &mut cast, shim, now));
         }
-        lost.into_iter().for_each(|(gpu, lost)| self.lead_lost(&gpu, lost, now));
+        news.into_iter().for_each(|(gpu, news)| self.tell_of(&gpu, news, now));
+        self.ask_to_keep_off();
         if self.shown_at.is_none_or(|at| now.since(at) >= SHOWN_EVERY) {
             self.show(now);
+        }
+    }
+
+    fn see_who_stands_still(&mut self, now: Mono) {
+        if self.gpus.values().any(Gpu::is_shared) {
+            self.still.look(&self.clients, now);
+        }
+        for (id, client) in &mut self.clients {
+            let is_held = self.standings.get(&client.facts.tenant).is_some_and(|standing| standing.is_held);
+            client.is_still = is_held || self.still.is_so(*id);
+        }
+    }
+
+    /// The loop is told whom to hold, where that has changed.
+    fn ask_to_keep_off(&self) {
+        let keep_off: BTreeMap<TenantKey, String> = self.gpus.values().flat_map(|gpu| gpu.offences.to_hold()).collect();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.keep_off != keep_off {
+            shared.keep_off = keep_off;
+            drop(shared);
+            self.wake(Event::Asked);
         }
     }
 
@@ -211,26 +246,46 @@ impl World {
     }
 
     fn take_samples(&mut self, now: Mono) {
-        if self.sampled_at.is_some_and(|at| now.since(at) < SAMPLED_EVERY) {
-            return;
-        }
-        self.sampled_at = Some(now);
+        let is_time = self.sampled_at.is_none_or(|at| now.since(at) >= SAMPLED_EVERY);
         for (id, client) in &mut self.clients {
-            for sample in client.take_samples() {
-                let gpu = client.lanes.get(&sample.lane).and_then(|lane| self.gpus.get_mut(&lane.gpu));
-                if let Some(gpu) = gpu {
-                    gpu.co_ran(*id, sample.estimated_ns, sample.took_ns);
-                }
+            for ended in client.take_requests(now) {
+                let gpu = client.lanes.get(&ended.lane).and_then(|lane| self.gpus.get_mut(&lane.gpu));
+                gpu.into_iter().for_each(|gpu| gpu.ended(&client.facts.tenant, ended));
             }
+            let samples = if is_time { client.take_samples() } else { Vec::new() };
+            for sample in samples {
+                let Some(lane) = client.lanes.get_mut(&sample.lane) else { continue };
+                let Some(gpu) = self.gpus.get_mut(&lane.gpu) else { continue };
+                gpu.sampled(*id, lane, &sample, Mono(client.clock.to_own(sample.at_ns)));
+            }
+        }
+        if is_time {
+            self.sampled_at = Some(now);
+            let Self { gpus, clients, standings, settings, .. } = self;
+            let cast = Cast { clients, standings, settings, runs: &|_| true };
+            gpus.values_mut().for_each(|gpu| gpu.learn_company(&cast));
         }
     }
 
-    fn lead_lost(&mut self, gpu: &GpuUuid, LeadLost { client, until }: LeadLost, now: Mono) {
-        self.totals.leads_lost += 1;
-        let Some(tenant) = self.clients.get(&client).map(|client| client.facts.tenant.clone()) else { return };
-        let news =
-            KernelNews::LeadLost { gpu: self.indices.get(gpu).copied(), for_seconds: until.since(now).as_secs() };
-        self.tell(tenant, news, now);
+    fn tell_of(&mut self, gpu: &GpuUuid, news: News, now: Mono) {
+        match news {
+            News::LeadLost { tenant, until } => {
+                self.totals.leads_lost += 1;
+                let (gpu, for_seconds) = (self.indices.get(gpu).copied(), until.since(now).as_secs());
+                self.tell(tenant, KernelNews::LeadLost { gpu, for_seconds }, now);
+            }
+            News::Refused { tenant, reason } => {
+                if self.refused.insert(tenant.clone()) {
+                    self.tell(tenant.clone(), KernelNews::Refused { reason }, now);
+                }
+                let own = self.clients.iter().filter(|(_, client)| client.facts.tenant == tenant);
+                let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
+                for client in own {
+                    self.refuse(client);
+                    self.forget(client, now);
+                }
+            }
+        }
     }
 
     fn show(&mut self, now: Mono) {
@@ -259,7 +314,7 @@ impl World {
     /// Everybody is free before the socket is gone.
     pub fn end(mut self) {
         for gpu in self.gpus.values_mut() {
-            gpu.links.clear(&self.shim);
+            gpu.links.clear(&self.shim, clock::now());
         }
     }
 }

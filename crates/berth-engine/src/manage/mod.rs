@@ -14,6 +14,7 @@ mod explain;
 mod ground;
 mod history;
 mod host;
+mod kernels;
 mod meter;
 mod past;
 mod pausing;
@@ -110,6 +111,8 @@ pub(crate) struct Manager {
     signals_at: Option<Mono>,
     room: Room,
     asks: Asks,
+    /// Those who are held because they would not let others go at the level of kernels.
+    kept_off: BTreeSet<TenantKey>,
     meters: Meters,
     annals: Annals,
     guarded: Guarded,
@@ -156,6 +159,7 @@ impl Manager {
             signals_at: None,
             room: Room::default(),
             asks: Asks::default(),
+            kept_off: BTreeSet::new(),
             meters: Meters::default(),
             annals,
             guarded,

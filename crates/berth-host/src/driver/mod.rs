@@ -24,7 +24,7 @@
 mod api;
 mod ask;
 mod bounded;
-mod cgroups;
+pub(crate) mod cgroups;
 mod collective;
 mod error;
 #[cfg(test)]

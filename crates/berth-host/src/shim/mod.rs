@@ -13,6 +13,7 @@ mod error;
 mod link;
 mod place;
 mod serve;
+mod still;
 mod sys;
 mod table;
 
@@ -33,6 +34,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub use error::ShimError;
 pub use link::{End, Link};
 use place::Place;
+pub use still::Still;
 use table::Table;
 
 /// Clients of one tenant. A job has a few processes per GPU.
@@ -111,9 +113,9 @@ impl Shim {
         self.table.link(yields, leads)
     }
 
-    /// Nobody yields on this link any more.
-    pub fn unlink(&self, link: Link) {
-        self.table.unlink(&link);
+    /// Nobody yields on this link any more. Its page stays with whoever wants to see that nobody raises it again.
+    pub fn unlink(&self, link: &Link) {
+        self.table.unlink(link);
     }
 
     /// Hangs up; [`Told::Gone`] follows.

@@ -77,24 +77,28 @@ impl Table {
         let mut state = self.lock();
         state.last_link += 1;
         let id = state.last_link;
-        let link = Link { id, yields, leads, page };
-        if !state.send(yields, FromDaemon::Yield { link: id, lane: yields.lane }, &file) {
+        // The one that leads hears it first: who yields is to find a page that is led.
+        if let Some(end) = leads
+            && !state.send(end, FromDaemon::Lead { link: id, lane: end.lane }, &file)
+        {
             return None;
         }
-        let is_led = leads.is_none_or(|end| state.send(end, FromDaemon::Lead { link: id, lane: end.lane }, &file));
-        if !is_led {
-            state.tell(yields, FromDaemon::Unlink { link: id });
+        let yielded = state.send(yields, FromDaemon::Yield { link: id, lane: yields.lane }, &file);
+        if let (false, Some(end)) = (yielded, leads) {
+            state.tell(end, FromDaemon::Unlink { link: id });
         }
-        is_led.then_some(link)
+        yielded.then(|| Link::new(id, yields, leads, page))
     }
 
-    /// The one that leads hears it first, so that it does not raise what nobody looks at.
+    /// The one that leads hears it first, so that it does not raise what nobody looks at. Whatever it raises until then, the library of the
+    /// one that yields lowers again, for as long as anything waits for it.
     pub fn unlink(&self, link: &Link) {
         let mut state = self.lock();
         for end in link.leads.into_iter().chain([link.yields]) {
             state.tell(end, FromDaemon::Unlink { link: link.id });
         }
-        link.set(false);
+        drop(state);
+        link.lower();
     }
 
     pub fn clear(&self) {

@@ -196,7 +196,7 @@ fn both_ends_of_a_link_have_the_same_page_and_hear_of_its_end() {
     assert_eq!(id, led);
     raised.word.store(1, Ordering::Release);
     assert_eq!((yielded.word.load(Ordering::Acquire), link.is_up()), (1, true));
-    stage.shim.unlink(link);
+    stage.shim.unlink(&link);
     for client in [&server, &trainer] {
         assert!(matches!(client.hears(), Some((FromDaemon::Unlink { link }, _)) if link == id));
     }
@@ -210,10 +210,20 @@ fn the_daemon_leads_by_its_own_word() {
     let link = stage.shim.link(End { client: yields, lane: 0 }, None).unwrap();
     let Some((FromDaemon::Yield { .. }, files)) = client.hears() else { panic!("does not yield") };
     let page = Page::<Stop>::open(&files[0]).unwrap();
-    link.set(true);
-    assert_eq!(page.word.load(Ordering::Acquire), 1);
-    link.set(false);
-    assert_eq!(page.word.load(Ordering::Acquire), 0);
+    let word = || page.word.load(Ordering::Acquire);
+    link.raise();
+    let first = word();
+    assert_ne!(first, 0);
+    link.raise();
+    assert_eq!(word(), first, "it is up already");
+    assert!(link.lower() && word() == 0 && !link.lower());
+    link.raise();
+    assert!(word() != 0 && word() != first, "whoever looks rarely sees that it was down");
+    link.lower_own();
+    assert_eq!(word(), 0);
+    page.word.store(7, Ordering::Release);
+    link.lower_own();
+    assert_eq!(word(), 7, "a client's word is its own");
 }
 
 #[test]
@@ -222,12 +232,14 @@ fn nobody_is_linked_to_one_that_is_gone_or_has_no_such_lane() {
     let ((trainer, yields, _), (server, leads, _)) = (stage.attached(), stage.attached());
     let end = |client| End { client, lane: 0 };
     assert!(stage.shim.link(End { client: yields, lane: 1 }, Some(end(leads))).is_none());
-    drop(server);
-    stage.hears_no_more_of(leads);
+    drop(trainer);
+    stage.hears_no_more_of(yields);
     assert!(stage.shim.link(end(yields), Some(end(leads))).is_none());
     // What it was told to begin it was told to end.
-    assert!(matches!(trainer.hears(), Some((FromDaemon::Yield { .. }, _))));
-    assert!(matches!(trainer.hears(), Some((FromDaemon::Unlink { .. }, _))));
+    for _ in 0..2 {
+        assert!(matches!(server.hears(), Some((FromDaemon::Lead { .. }, _))));
+        assert!(matches!(server.hears(), Some((FromDaemon::Unlink { .. }, _))));
+    }
 }
 
 #[test]

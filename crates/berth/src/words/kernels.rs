@@ -6,6 +6,7 @@ pub fn news(name: &str, news: &KernelNews) -> String {
     match news {
         KernelNews::Joined => format!("{name}: its kernels are ordered now"),
         KernelNews::Left => format!("{name}: its kernels are no longer ordered"),
+        KernelNews::Refused { reason } => format!("{name}: its kernels are not ordered any more: {reason}"),
         KernelNews::LeadLost { gpu, for_seconds } => {
             let place = gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
             format!(
@@ -70,6 +71,7 @@ mod tests {
             kernel_spread: None,
             longest_kernel_seconds: None,
             prediction_error: None,
+            requests: Default::default(),
             counters: Default::default(),
         }
     }

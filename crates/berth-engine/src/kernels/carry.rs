@@ -1,0 +1,125 @@
+//! Carrying out a plan on one GPU: links, the daemon's own words, and what each client is told.
+
+use std::collections::BTreeMap;
+
+use berth_host::shim::{ClientId, End, Shim};
+use berth_model::Mono;
+use berth_policy::kernels::{self, Member, Orders, Plan};
+
+use super::gpu::{Cast, Gpu};
+use super::links::Pair;
+use super::orders::Told;
+
+impl Gpu {
+    pub(super) fn carry_out(
+        &mut self,
+        plan: &Plan,
+        clients: &[kernels::Client],
+        cast: &mut Cast<'_>,
+        shim: &Shim,
+        now: Mono,
+    ) {
+        let end = |id: kernels::ClientId| self.present.get(&ClientId(id.0)).map(|one| one.end);
+        let mut wanted: Vec<Pair> = plan
+            .yields
+            .iter()
+            .filter(|link| !self.are_parted(link.who, link.to))
+            .filter_map(|link| Some((end(link.who)?, Some(end(link.to)?))))
+            .collect();
+        let waits: BTreeMap<End, bool> =
+            clients.iter().filter_map(|client| Some((end(client.id)?, self.waits(plan, clients, client)))).collect();
+        // Equals yield to the daemon from the first time that one of them has to wait.
+        let turns = waits.values().any(|waits| *waits);
+        wanted.extend(waits.keys().filter(|_| turns).map(|end| (*end, None)));
+        let present = &self.present;
+        let is_busy = |end: End| present.get(&end.client).is_some_and(|one| one.busy);
+        self.links.want(&wanted, &is_busy, shim, now);
+        waits.iter().for_each(|(end, waits)| self.links.stop(*end, *waits));
+        self.lifts_at = plan.squad.members.iter().filter_map(|member| member.part?.until).min();
+        for (id, orders) in &plan.orders {
+            let member = plan.squad.members.iter().find(|member| member.who == *id);
+            self.order(*id, *orders, member, true, cast, now);
+        }
+    }
+
+    /// At half time of a squad its members may use all SMs.
+    pub(super) fn lift(&mut self, cast: &mut Cast<'_>, now: Mono) {
+        if self.lifts_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.lifts_at = None;
+        let Some(plan) = self.plan.take() else { return };
+        for (id, orders) in &plan.orders {
+            let member = plan.squad.members.iter().find(|member| member.who == *id);
+            self.order(*id, *orders, member, false, cast, now);
+        }
+        self.plan = Some(plan);
+    }
+
+    /// `is_planned`: the plan is a new one, and not carried out further.
+    fn order(
+        &self,
+        id: kernels::ClientId,
+        orders: Orders,
+        member: Option<&Member>,
+        is_planned: bool,
+        cast: &mut Cast<'_>,
+        now: Mono,
+    ) {
+        let Some(end) = self.present.get(&ClientId(id.0)).map(|one| one.end) else { return };
+        let Some(client) = cast.clients.get_mut(&end.client) else { return };
+        let Some(lane) = client.lanes.get_mut(&end.lane) else { return };
+        let wanted = member.and_then(|member| member.part);
+        let (part, is_given) = match is_planned {
+            true => lane.settled.want(wanted, lane.sms),
+            false => (lane.settled.given(), true),
+        };
+        let is_confined = is_given && wanted.is_some_and(|part| part.counts(now));
+        let (is_free, sample_every) = (self.offences.frees(end), cast.settings.sample_every);
+        client.order(end.lane, Told { orders, part, is_confined, is_free, sample_every });
+    }
+
+    /// Who is alone is ordered nothing but to measure and to keep its limits.
+    pub(super) fn order_alone(&self, cast: &mut Cast<'_>, now: Mono) {
+        let settings = cast.settings;
+        let told = |end: &End, cast: &Cast<'_>| {
+            let client = cast.clients.get(&end.client)?;
+            let lane = client.lanes.get(&end.lane)?;
+            let slo = cast.standings.get(&client.facts.tenant).map(|of| of.slo.clone()).unwrap_or_default();
+            let limits = self.beside(client, lane, cast, now).part_of(&slo).constraints;
+            let orders = Orders {
+                grain: settings.grain.get(),
+                linger: settings.linger.get(),
+                long: None,
+                longest_stop: settings.longest_stop.get(),
+                copy_bytes_per_second: limits.copy.map(|bytes| bytes.0),
+                memory_bytes: limits.memory.map(|bytes| bytes.0),
+            };
+            let (part, sample_every) = (lane.settled.given(), settings.sample_every);
+            Some(Told { orders, part, is_confined: false, is_free: self.offences.frees(*end), sample_every })
+        };
+        for end in self.ends.values() {
+            if let Some(told) = told(end, cast)
+                && let Some(client) = cast.clients.get_mut(&end.client)
+            {
+                client.order(end.lane, told);
+            }
+        }
+    }
+
+    /// Whether there may be no link between these.
+    fn are_parted(&self, who: kernels::ClientId, to: kernels::ClientId) -> bool {
+        let tenant = |id: kernels::ClientId| self.present.get(&ClientId(id.0)).map(|one| one.tenant.clone());
+        tenant(who).zip(tenant(to)).is_some_and(|pair| self.parted.contains(&pair))
+    }
+
+    /// Whether the daemon has it wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is
+    /// done. One that cannot be linked to whom it yields does.
+    fn waits(&self, plan: &Plan, clients: &[kernels::Client], who: &kernels::Client) -> bool {
+        let runs = |id: kernels::ClientId| plan.runs(id) && clients.iter().any(|client| client.id == id && client.busy);
+        let own = || plan.yields.iter().filter(|link| link.who == who.id && runs(link.to));
+        let is_linked = own().any(|link| !self.are_parted(link.who, link.to));
+        let is_unlinked = own().any(|link| self.are_parted(link.who, link.to));
+        (!plan.runs(who.id) && !is_linked) || is_unlinked
+    }
+}

@@ -1,0 +1,138 @@
+//! Looking at one GPU: what its clients do, how much each tenant leads, and who raises words that it may not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_host::shim::{ClientId, End, Shim};
+use berth_model::settings::KernelSettings;
+use berth_model::{Mono, TenantKey};
+
+use super::gpu::{Cast, Gpu, News, Present};
+use super::guests::Doings;
+use super::offences::{Stuck, Verdict};
+use super::standing::Standing;
+
+impl Gpu {
+    /// Takes in what the ledgers say, and counts the time that has passed. Who leads others for too long loses its lead, and who stands still
+    /// leads nobody.
+    pub fn look(&mut self, cast: &mut Cast<'_>, shim: &Shim, now: Mono) -> Vec<News> {
+        let passed = self.looked_at.replace(now).map_or(Duration::ZERO, |at| now.since(at));
+        self.present = self.who_is_present(cast, now);
+        for end in self.ends.values() {
+            if !self.present.contains_key(&end.client) {
+                self.links.forget(end.client, shim, now);
+            } else if cast.clients.get(&end.client).is_some_and(|client| client.is_still) {
+                self.links.part(*end, shim, now);
+            }
+        }
+        let present = &self.present;
+        let is_busy = |end: End| present.get(&end.client).is_some_and(|one| one.busy);
+        self.links.free(&is_busy, now);
+        let together = present.values().filter(|one| one.busy && one.may_run).count();
+        for one in present.values() {
+            let Some(client) = cast.clients.get_mut(&one.end.client).filter(|client| !client.is_still) else {
+                continue;
+            };
+            let Some(lane) = client.lanes.get_mut(&one.end.lane) else { continue };
+            lane.pass(one.may_run, together, passed, now);
+        }
+        let running = present.values().filter(|one| one.busy && one.may_run);
+        let sms = |end: End| cast.clients.get(&end.client).and_then(|client| client.confined_to(end.lane));
+        self.windows.look(running.map(|one| (one.end.client, sms(one.end))).collect(), now);
+        let mut news = self.count(cast, shim, passed, now);
+        news.extend(self.judge(cast, shim, now));
+        if !news.is_empty() {
+            self.plan_anew();
+        }
+        news
+    }
+
+    fn who_is_present(&self, cast: &mut Cast<'_>, now: Mono) -> BTreeMap<ClientId, Present> {
+        let mut present = BTreeMap::new();
+        for (id, end) in &self.ends {
+            let Some(client) = cast.clients.get_mut(id) else { continue };
+            client.read(end.lane, now);
+            let tenant = client.facts.tenant.clone();
+            let is_seen = cast.standings.get(&tenant).is_some_and(|standing| standing.gpus.contains(&self.uuid));
+            let Some(lane) = client.lanes.get(&end.lane).filter(|_| is_seen) else { continue };
+            let (busy, may_run) = (lane.doing.busy, !self.links.is_stopped(*end));
+            let demand = lane.book.profile(None).demand.unwrap_or(1.0);
+            present.insert(*id, Present { end: *end, tenant, busy, may_run, demand });
+        }
+        present
+    }
+
+    /// Counts for each tenant what its processes did, and whether it keeps to its share.
+    fn count(&mut self, cast: &Cast<'_>, shim: &Shim, passed: Duration, now: Mono) -> Vec<News> {
+        let mut doings: BTreeMap<TenantKey, Doings> = BTreeMap::new();
+        for one in self.present.values() {
+            let lane = cast.clients.get(&one.end.client).and_then(|client| client.lanes.get(&one.end.lane));
+            let Some(totals) = lane.map(|lane| lane.totals) else { continue };
+            let is_kept_off = |who: End| {
+                let other = self.present.get(&who.client);
+                other.is_some_and(|other| other.busy && other.tenant != one.tenant)
+            };
+            let own = doings.entry(one.tenant.clone()).or_default();
+            own.busy |= one.busy;
+            own.may_run |= one.busy && one.may_run;
+            own.stops |= self.links.stopped_by(one.end).any(is_kept_off);
+            own.launches = own.launches.saturating_add(totals.launches);
+            own.requests = own.requests.saturating_add(totals.requests);
+        }
+        self.guests.retain(|tenant, _| doings.contains_key(tenant));
+        let busy = doings.values().filter(|doings| doings.busy).count();
+        let mut news = Vec::new();
+        for (tenant, doings) in doings {
+            let guest = self.guests.entry(tenant.clone()).or_default();
+            guest.pass(&doings, busy <= 1, passed);
+            let most = most_led(cast.standings.get(&tenant), cast.settings);
+            if guest.lead.look(doings.stops, most, passed, now) {
+                news.extend(guest.lead.lost_until(now).map(|until| News::LeadLost { tenant: tenant.clone(), until }));
+                let own = self.present.values().filter(|one| one.tenant == tenant);
+                own.for_each(|one| self.links.part(one.end, shim, now));
+            }
+        }
+        news
+    }
+
+    /// Parts those of whom one raises a word that it may not, and tells who takes part no more.
+    fn judge(&mut self, cast: &Cast<'_>, shim: &Shim, now: Mono) -> Vec<News> {
+        let stuck: Vec<Stuck> = self.present.values().filter_map(|one| self.stuck(one, cast)).collect();
+        let met = &self.met;
+        let stands_still = |tenant: &TenantKey| {
+            let mut own = met.values().filter(|(of, _)| of == tenant).peekable();
+            own.peek().is_some() && own.all(|(_, pid)| !(cast.runs)(*pid))
+        };
+        let verdicts = self.offences.look(&stuck, &stands_still, now);
+        let mut news = Vec::new();
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Part { yields, leads } => {
+                    tracing::warn!(yields = %yields.1, leads = %leads.1, "a stop outlives its link; there will be none between these");
+                    self.links.part_two(yields.0, leads.0, shim, now);
+                    self.parted.insert((yields.1, leads.1));
+                    self.plan_anew();
+                }
+                Verdict::Refuse { tenant, reason } => news.push(News::Refused { tenant, reason }),
+            }
+        }
+        news
+    }
+
+    /// What a follower says is believed of links it has, and had with others.
+    fn stuck(&self, one: &Present, cast: &Cast<'_>) -> Option<Stuck> {
+        let lane = cast.clients.get(&one.end.client)?.lanes.get(&one.end.lane)?;
+        let link = lane.doing.stuck_link?;
+        let known = self.links.known(link).filter(|known| known.yields == one.end)?;
+        let leads = known.leads?;
+        let (leader, _) = self.met.get(&leads.client)?;
+        let found_up = known.found_up;
+        Some(Stuck { link, yields: (one.end, one.tenant.clone()), leads: (leads, leader.clone()), found_up })
+    }
+}
+
+/// The part of the time for which it may keep others stopped.
+fn most_led(standing: Option<&Standing>, settings: &KernelSettings) -> f64 {
+    let own = standing.and_then(|standing| standing.slo.constraints.most).map_or(1.0, |most| most.get());
+    own.min(f64::from(settings.lead_share.get()) / 100.0)
+}

@@ -1,0 +1,425 @@
+//! Everybody on GPUs in made-up time: the thread's state with real sockets and pages, and clients that do what they are told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use berth_host::clock;
+use berth_host::shim::{Shim, Told};
+use berth_model::kernels::{KernelLevel, KernelNews, KernelRole, KernelRow};
+use berth_model::settings::KernelSettings;
+use berth_model::{Event, GpuUuid, Mono, ProcKey, ProcessFacts, Slo, TenantKey};
+use berth_proto::shim::message::{Lane, Packet};
+use berth_proto::shim::sys::Page;
+use berth_proto::shim::{FromClient, FromDaemon, LaneOrders, Ledger, Orders, Request, Stop, VERSION};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recvmsg, send, socket_with,
+};
+use tempfile::TempDir;
+
+use super::standing::Standing;
+use super::still::Still;
+use super::world::World;
+use super::{CONTENDED, Shared};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A GPU as the driver calls it, by one byte.
+fn gpu(byte: u8) -> GpuUuid {
+    let hex = format!("{byte:02x}").repeat(16);
+    GpuUuid(format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+fn tenant(name: &str) -> TenantKey {
+    TenantKey::Cgroup { path: name.into() }
+}
+
+struct Stage {
+    world: World,
+    told: Receiver<Told>,
+    events: Receiver<Event>,
+    shared: Arc<Mutex<Shared>>,
+    /// Whose the next connections are.
+    next: Arc<Mutex<VecDeque<TenantKey>>>,
+    now: Mono,
+    dir: TempDir,
+}
+
+struct Client {
+    socket: OwnedFd,
+    ledger: Page<Ledger>,
+    orders: Page<Orders>,
+    yields: BTreeMap<u64, Page<Stop>>,
+    leads: BTreeMap<u64, Page<Stop>>,
+    is_hung_up: bool,
+}
+
+impl Stage {
+    fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut KernelSettings)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = KernelSettings { socket: dir.path().join("shim.sock"), ..KernelSettings::default() };
+        change(&mut settings);
+        let (told_tx, told) = mpsc::channel();
+        let (event_tx, events) = mpsc::channel();
+        let next: Arc<Mutex<VecDeque<TenantKey>>> = Arc::default();
+        let names = Arc::clone(&next);
+        let facts = move |pid| {
+            let tenant = names.lock().unwrap().pop_front()?;
+            let (process, command) = (ProcKey { pid, start_ticks: 1 }, String::new());
+            Some(Arc::new(ProcessFacts { process, tenant, uid: None, user: None, command, started: None }))
+        };
+        let shim = Shim::start(&settings.socket, Box::new(facts), move |news| drop(told_tx.send(news))).unwrap();
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let world = World::new(settings, Still::new(Path::new("/proc")), shim, event_tx, Arc::clone(&shared));
+        Self { world, told, events, shared, next, now: clock::now(), dir }
+    }
+
+    /// A process of that tenant on the first GPU, which the driver has seen there.
+    fn client(&mut self, name: &str, slo: &[(&str, &str)]) -> Client {
+        self.knows(name, slo, |_| ());
+        self.client_on(name, 0)
+    }
+
+    fn knows(&mut self, name: &str, slo: &[(&str, &str)], change: impl FnOnce(&mut Standing)) {
+        let labels = slo.iter().map(|(goal, value)| (format!("berth.slo.{goal}"), (*value).to_owned())).collect();
+        let (slo, wrong) = Slo::from_labels(&labels);
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let mut standing = Standing {
+            name: name.to_owned(),
+            takes_part: Some(true),
+            slo,
+            gpus: [gpu(0)].into(),
+            ..Standing::default()
+        };
+        change(&mut standing);
+        self.world.know(tenant(name), standing, self.now);
+    }
+
+    fn client_on(&mut self, name: &str, on: u8) -> Client {
+        self.next.lock().unwrap().push_back(tenant(name));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.dir.path().join("shim.sock")).unwrap()).unwrap();
+        say(&socket, FromClient::Attach { version: VERSION, clock_ns: clock::now().0 });
+        let asks = self.told.recv_timeout(PATIENCE).unwrap();
+        self.world.hear(asks, self.now);
+        let (message, files) = until(|| hear(&socket).ok());
+        assert!(matches!(message, FromDaemon::Welcome { .. }), "{message:?}");
+        let (ledger, orders) = (Page::open(&files[0]).unwrap(), Page::open_read_only(&files[1]).unwrap());
+        let lane = Lane { lane: 0, uuid: [on; 16], sm_count: 132, waits_on_gpu: true, divides: true };
+        say(&socket, FromClient::Lane(lane));
+        let lane = self.told.recv_timeout(PATIENCE).unwrap();
+        self.world.hear(lane, self.now);
+        let (yields, leads) = (BTreeMap::new(), BTreeMap::new());
+        Client { socket, ledger, orders, yields, leads, is_hung_up: false }
+    }
+
+    /// Looks as often as it would while two have work.
+    fn pass(&mut self, time: Duration, clients: &mut [&mut Client]) {
+        self.pass_while(time, clients, |_, _| ());
+    }
+
+    /// The same, with something that is done before each look, told how many there were.
+    fn pass_while(
+        &mut self,
+        time: Duration,
+        clients: &mut [&mut Client],
+        mut each: impl FnMut(u32, &mut [&mut Client]),
+    ) {
+        let until = self.now + time;
+        for step in 0.. {
+            each(step, clients);
+            self.now = self.now + CONTENDED;
+            let gone: Vec<Told> = self.told.try_iter().collect();
+            gone.into_iter().for_each(|told| self.world.hear(told, self.now));
+            self.world.turn(self.now);
+            clients.iter_mut().for_each(|client| client.listen());
+            if self.now >= until {
+                break;
+            }
+        }
+    }
+
+    fn level(&mut self) -> KernelLevel {
+        // Shown now and then, and with the next look after this.
+        self.now = self.now + Duration::from_millis(200);
+        self.world.turn(self.now);
+        self.shared.lock().unwrap().level.clone().unwrap()
+    }
+
+    fn row(&mut self, name: &str) -> KernelRow {
+        let rows = self.level().rows;
+        rows.into_iter().find(|row| row.tenant == tenant(name)).expect("it is shown")
+    }
+
+    fn news(&self, of: &str) -> Vec<KernelNews> {
+        let news = self.events.try_iter().filter_map(|event| match event {
+            Event::Kernels { tenant: who, news, .. } if who == tenant(of) => Some(news),
+            _ => None,
+        });
+        news.collect()
+    }
+}
+
+impl Client {
+    fn works(&self, is_busy: bool, now: Mono) {
+        let lane = &self.ledger.lanes[0];
+        lane.busy_since_ns.store(now.0, Ordering::Release);
+        lane.busy.store(is_busy.into(), Ordering::Release);
+    }
+
+    fn listen(&mut self) {
+        while let Ok((message, files)) = hear(&self.socket) {
+            match message {
+                FromDaemon::Yield { link, .. } => drop(self.yields.insert(link, Page::open(&files[0]).unwrap())),
+                FromDaemon::Lead { link, .. } => drop(self.leads.insert(link, Page::open(&files[0]).unwrap())),
+                FromDaemon::Unlink { link } => drop((self.yields.remove(&link), self.leads.remove(&link))),
+                FromDaemon::Refused(_) => self.is_hung_up = true,
+                FromDaemon::Welcome { .. } => {}
+            }
+        }
+    }
+
+    fn raise(&self, value: u32) {
+        self.leads.values().for_each(|page| page.word.store(value, Ordering::Release));
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.yields.values().any(|page| page.word.load(Ordering::Acquire) != 0)
+    }
+
+    fn lane(&self) -> &LaneOrders {
+        &self.orders.lanes[0]
+    }
+}
+
+fn say(socket: &OwnedFd, message: FromClient) {
+    assert!(send(socket, &message.to_packet(), SendFlags::NOSIGNAL).is_ok());
+}
+
+fn hear(socket: &OwnedFd) -> Result<(FromDaemon, Vec<File>), ()> {
+    let mut packet: Packet = [0; 64];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut packet)], &mut ancillary, flags).map_err(drop)?;
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights.map(File::from));
+        }
+    }
+    if got.bytes == 0 { Err(()) } else { FromDaemon::from_bytes(&packet).map(|message| (message, files)).map_err(drop) }
+}
+
+fn until<T>(mut wanted: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = wanted() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited in vain");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+const GOAL: &[(&str, &str)] = &[("latency", "p99:10ms")];
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One that leads and one that yields to it, linked.
+fn pair(stage: &mut Stage) -> (Client, Client) {
+    let (mut server, mut trainer) = (stage.client("server", GOAL), stage.client("trainer", &[]));
+    stage.pass(ms(2), &mut [&mut server, &mut trainer]);
+    assert_eq!((server.leads.len(), trainer.yields.len()), (1, 1), "the one yields to the other");
+    (server, trainer)
+}
+
+#[test]
+fn a_word_that_is_freed_for_a_while_comes_up_again_by_itself_and_goes_down_with_its_leader_s_work() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    server.raise(1);
+    let (mut freed_at, mut up_again) = (None, false);
+    stage.pass_while(ms(230), &mut [&mut server, &mut trainer], |step, clients| {
+        let is_stopped = clients[1].is_stopped();
+        freed_at = freed_at.or((!is_stopped).then_some(step));
+        up_again |= freed_at.is_some() && is_stopped;
+    });
+    assert!(freed_at.is_some(), "nobody waits for longer than the longest wait");
+    assert!(up_again, "its leader has had work all the time");
+    server.works(false, stage.now);
+    stage.pass(ms(1), &mut [&mut server, &mut trainer]);
+    assert!(!trainer.is_stopped(), "what the daemon has raised it lowers");
+}
+
+#[test]
+fn the_daemon_s_word_has_another_value_at_every_turn() {
+    let mut stage = Stage::start();
+    let (mut one, mut other) = (stage.client("one", &[]), stage.client("other", &[]));
+    one.works(true, stage.now);
+    other.works(true, stage.now);
+    let mut words = Vec::new();
+    stage.pass_while(ms(40), &mut [&mut one, &mut other], |_, clients| {
+        let up = clients[0].yields.values().map(|page| page.word.load(Ordering::Acquire)).find(|word| *word != 0);
+        words.extend(up.filter(|word| words.last() != Some(word)));
+    });
+    let distinct: std::collections::BTreeSet<u32> = words.iter().copied().collect();
+    assert!(words.len() > 3 && distinct.len() == words.len(), "{words:?}");
+}
+
+#[test]
+fn one_that_loses_its_lead_is_unlinked_at_once() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    stage.pass_while(Duration::from_secs(9), &mut [&mut server, &mut trainer], |_, clients| clients[0].raise(1));
+    assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
+    assert_eq!((server.leads.len(), stage.row("server").role), (0, KernelRole::Equal));
+}
+
+#[test]
+fn one_that_is_held_leads_nobody_has_no_turns_and_is_linked_again_afterwards() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    server.raise(1);
+    stage.pass(ms(1), &mut [&mut server, &mut trainer]);
+    assert!(trainer.is_stopped());
+    stage.knows("server", GOAL, |standing| standing.is_held = true);
+    stage.pass(ms(1), &mut [&mut server, &mut trainer]);
+    assert!(!trainer.is_stopped() && server.leads.is_empty(), "it would stop others for as long as it is held");
+    let before = stage.row("server");
+    stage.pass(ms(50), &mut [&mut server, &mut trainer]);
+    let after = stage.row("server");
+    assert_eq!((before.served_seconds, after.is_busy), (after.served_seconds, false), "its time is not counted");
+    assert!(!trainer.is_stopped(), "it has no turns");
+    stage.knows("server", GOAL, |_| ());
+    stage.pass(ms(2), &mut [&mut server, &mut trainer]);
+    assert!(!server.leads.is_empty() && trainer.is_stopped(), "it had work all the time");
+}
+
+#[test]
+fn one_that_the_driver_has_not_seen_there_is_linked_with_nobody() {
+    let mut stage = Stage::start();
+    stage.knows("hostile", GOAL, |standing| standing.gpus.clear());
+    let (mut hostile, mut trainer) = (stage.client_on("hostile", 0), stage.client("trainer", &[]));
+    hostile.works(true, stage.now);
+    trainer.works(true, stage.now);
+    stage.pass(ms(20), &mut [&mut hostile, &mut trainer]);
+    for client in [&hostile, &trainer] {
+        assert!(client.leads.is_empty() && client.yields.is_empty(), "neither leads nor turns");
+    }
+    stage.knows("hostile", GOAL, |_| ());
+    stage.pass(ms(20), &mut [&mut hostile, &mut trainer]);
+    assert_eq!(hostile.leads.len(), 1, "it was seen");
+}
+
+#[test]
+fn a_tenant_of_two_processes_has_one_share_of_leading() {
+    let mut stage = Stage::start();
+    let mut servers = [stage.client("server", GOAL), stage.client_on("server", 0)];
+    let mut trainer = stage.client("trainer", &[]);
+    let [one, other] = &mut servers;
+    stage.pass(ms(2), &mut [one, other, &mut trainer]);
+    let now = stage.now;
+    [&*one, &*other, &trainer].into_iter().for_each(|client| client.works(true, now));
+    // Each keeps the trainer stopped for half of the time.
+    stage.pass_while(Duration::from_secs(9), &mut [one, other, &mut trainer], |step, clients| {
+        let is_first = step % 20 < 10;
+        clients[0].raise(is_first.into());
+        clients[1].raise((!is_first).into());
+    });
+    assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
+}
+
+#[test]
+fn limits_are_of_the_tenant_and_not_of_each_process() {
+    let mut stage = Stage::start();
+    let limits = &[("memory", "10GB"), ("copy", "8GB/s")];
+    let (mut one, mut other) = (stage.client("trainer", limits), stage.client_on("trainer", 0));
+    one.ledger.lanes[0].memory_bytes.store(7_000_000_000, Ordering::Release);
+    for client in [&one, &other] {
+        client.ledger.lanes[0].copied_bytes.store(5, Ordering::Release);
+    }
+    stage.pass(ms(2), &mut [&mut one, &mut other]);
+    let told = |client: &Client| {
+        let lane = client.lane();
+        (lane.memory_bytes.load(Ordering::Relaxed), lane.copy_bytes_per_second.load(Ordering::Relaxed))
+    };
+    assert_eq!(told(&one), (10_000_000_000, 4_000_000_000));
+    assert_eq!(told(&other), (3_000_000_000, 4_000_000_000));
+}
+
+#[test]
+fn requests_are_counted_as_the_library_tells_of_them_however_seldom_it_is_looked() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    // Each of 1 ms, and one in ten of 20 ms; none of them is under way at a look.
+    for number in 0..100u64 {
+        let took_ns = if number % 10 == 0 { 20_000_000 } else { 1_000_000 };
+        let request = Request { lane: 0, pieces: 3, began_ns: stage.now.0 - 30_000_000 + number, took_ns };
+        server.ledger.requests[usize::try_from(number).unwrap()].write(&request);
+    }
+    server.ledger.requested.store(100, Ordering::Release);
+    server.ledger.lanes[0].requests.store(100, Ordering::Release);
+    stage.pass(ms(2), &mut [&mut server, &mut trainer]);
+    let row = stage.row("server");
+    assert_eq!((row.attainment, row.requests.requests), (Some(0.9), 100));
+    assert_eq!((row.requests.request_p50_seconds, row.requests.request_p99_seconds), (Some(0.001), Some(0.02)));
+}
+
+#[test]
+fn a_leader_that_rewrites_its_word_after_its_link_has_gone_is_to_be_held_and_takes_part_no_more() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    server.raise(1);
+    let (link, page) = server.leads.pop_first().expect("it leads");
+    trainer.ledger.lanes[0].stuck_link.store(link, Ordering::Release);
+    trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
+    let (mut asked, mut freed) = (false, false);
+    let shared = Arc::clone(&stage.shared);
+    stage.pass_while(Duration::from_secs(2), &mut [&mut server, &mut trainer], |_, clients| {
+        freed |= clients[1].lane().free.load(Ordering::Relaxed) == 1;
+        page.word.store(1, Ordering::Release);
+        asked |= shared.lock().unwrap().keep_off.contains_key(&tenant("server"));
+    });
+    assert!(freed, "the one that stands is told to obey nobody");
+    assert!(asked, "to be held, so that it can be seen whose doing it is");
+    // Nobody holds it here: both are refused.
+    assert!(server.is_hung_up && trainer.is_hung_up);
+    let refused = |of| stage.news(of).iter().any(|news| matches!(news, KernelNews::Refused { .. }));
+    assert!(refused("server"));
+}
+
+#[test]
+fn a_forged_link_accuses_nobody() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    for forged in [0, 7, u64::MAX] {
+        trainer.ledger.lanes[0].stuck_link.store(forged, Ordering::Release);
+        trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
+        stage.pass(ms(300), &mut [&mut server, &mut trainer]);
+    }
+    assert!(!server.is_hung_up && server.leads.len() == 1);
+}
