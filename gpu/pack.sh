@@ -4,7 +4,7 @@
 #   target/gpu/docker.tar.xz   Docker Engine of the installed Debian packages, with its libraries except glibc
 #   target/gpu/berth.tar.xz    release build of berth, of its library for programs and of the simulated driver libraries, tests for gpu/driver.sh
 #
-#   pack.sh [--docker-only]
+#   pack.sh [--docker-only | --berth-only]
 #
 # target/gpu/ is in the repository wherever cargo builds to: it travels with it.
 #
@@ -60,9 +60,12 @@ pack_docker() {
 
 pack_berth() {
     need_build_tools
-    cargo build --locked --release -p berth -p berth-shim -p berth-sim-cuda -p berth-sim-nvml
+    cargo build --locked --release -p berth -p berth-sim-cuda -p berth-sim-nvml
+    # As it is shipped.
+    scripts/shim.sh
     local built tests tree
     built=$(target_dir)/release
+    mkdir -p "$out"
     tests=$(tests_of_host)
     [ -x "$tests" ] || die "cargo did not say where the tests of berth-host are"
     tree=$(mktemp -d)
@@ -80,5 +83,5 @@ tests_of_host() {
         sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
 }
 
-pack_docker
+[ "${1:-}" = --berth-only ] || pack_docker
 [ "${1:-}" = --docker-only ] || pack_berth

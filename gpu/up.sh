@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Starts the packed Docker Engine on a GPU machine and imports an image that is a window on the machine's own /usr.
 # No network is set up, nothing is installed, no setting of the card is read or changed. Undone by down.sh.
+#
+#   up.sh [--plain]     --plain: berth alone, without an engine
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -10,9 +12,13 @@ set -euo pipefail
 READY_S=60
 [ "$(id -u)" -eq 0 ] || die "needs root: a container engine runs as root"
 
+plain=no
+[ "${1:-}" != --plain ] || plain=yes
+
+# unpack NAME…
 unpack() {
-    local name archive needed found
-    for name in docker berth; do
+    local name archive
+    for name in "$@"; do
         archive="$repo/target/gpu/$name.tar.xz"
         [ -f "$archive" ] || die "$archive not found: run gpu/pack.sh where Docker is installed, and carry target/gpu here"
         mkdir -p "$base/$name"
@@ -22,6 +28,10 @@ unpack() {
             python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$base/$name"
         fi
     done
+}
+
+engine_fits() {
+    local needed found
     needed=$(cat "$base/docker/glibc")
     found=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)
     [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n 1)" = "$needed" ] ||
@@ -66,7 +76,13 @@ image() {
 if [ -e "$base/dockerd.pid" ]; then
     die "$base/dockerd.pid is there: already up, or run gpu/down.sh first"
 fi
-unpack
+unpack berth
+if [ "$plain" = yes ]; then
+    say "up: berth, without an engine"
+    exit 0
+fi
+unpack docker
+engine_fits
 start
 image
 say "up: DOCKER_HOST=$DOCKER_HOST, image $BERTH_GPU_IMAGE"

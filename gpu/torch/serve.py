@@ -39,8 +39,8 @@ def request(graph):
     torch.cuda.synchronize()
 
 
-def serve(graph, rate, seconds):
-    arrivals = random.Random(1)
+def serve(graph, rate, seconds, seed):
+    arrivals = random.Random(seed)
     values_ms, given_up = [], 0
     from_ns, begun = now_ns(), time.perf_counter()
     due = begun
@@ -77,8 +77,8 @@ def main():
                 request(graph)
             say("service", ms=(time.perf_counter() - begun) * 1e3 / SERVICE_REQUESTS)
         else:
-            rate, seconds = (float(word[1]), float(word[2])) if len(word) == 3 else (200.0, 5.0)
-            serve(graph, rate, seconds)
+            rate, seconds = (float(word[1]), float(word[2])) if len(word) > 2 else (200.0, 5.0)
+            serve(graph, rate, seconds, int(word[3]) if len(word) > 3 else 1)
 
 
 main()

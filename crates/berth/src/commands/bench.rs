@@ -144,7 +144,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     match &args.what {
         What::Tenant(args) => tenant::run(args)?,
         What::Detect(args) => run_detect(args, global)?,
-        What::Colocate(args) => colocate::run(args)?,
+        What::Colocate(args) => colocate::run(args, global)?,
         What::Contention(args) => contention::run(args)?,
         What::Deadline(args) => deadline::run(args, global)?,
         What::Edf(args) => edf::run(args)?,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use berth_model::settings::KernelSettings;
 use berth_proto::shim::{LIBRARY_NAME, SOCKET_VARIABLE};
 
 use super::managed::{Managed, SERVER, TRAINER};
@@ -64,18 +65,23 @@ pub fn simulated_library_dir(stage: &Stage) -> Option<PathBuf> {
 }
 
 impl Around {
-    pub fn set_up(stage: &Stage, surroundings: Surroundings, shim: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn set_up(
+        stage: &Stage,
+        surroundings: Surroundings,
+        kernels: &KernelSettings,
+        shim: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let dir = stage.dir().to_owned();
         let mps = match mps::control().filter(|_| surroundings.needs_mps() && !stage.is_simulated()) {
             Some(control) => Some(mps::Mps::start(&control, &dir.join("mps"))?),
             None => None,
         };
         let host = match surroundings {
-            Surroundings::Links { mps } => Some(Host::start(&dir, mps)?),
+            Surroundings::Links { mps } => Some(Host::start(&dir, kernels, mps)?),
             Surroundings::Bare | Surroundings::Mps(_) | Surroundings::Berth { .. } => None,
         };
         let managed = match surroundings {
-            Surroundings::Berth { .. } => Some(Managed::start(stage)?),
+            Surroundings::Berth { .. } => Some(Managed::start(stage, kernels)?),
             Surroundings::Bare | Surroundings::Mps(_) | Surroundings::Links { .. } => None,
         };
         let library_dir = simulated_library_dir(stage);
@@ -109,8 +115,13 @@ impl Around {
         let mut environment = self.mps.as_ref().map(mps::Mps::environment).unwrap_or_default();
         let mut set = |name: &str, value: String| drop(environment.insert(name.to_owned(), value));
         match (self.surroundings, role) {
-            (Surroundings::Mps(Mps::Priority), Role::Server) => set(PRIORITY, "0".to_owned()),
-            (Surroundings::Mps(Mps::Priority), Role::Trainer) => set(PRIORITY, "1".to_owned()),
+            // As `berth run` starts those with a goal and those without.
+            (
+                Surroundings::Mps(Mps::Priority)
+                | Surroundings::Links { mps: true }
+                | Surroundings::Berth { mps: true },
+                role,
+            ) => set(PRIORITY, if role == Role::Server { "0" } else { "1" }.to_owned()),
             (Surroundings::Mps(Mps::Half), Role::Trainer) => set(THREAD_PERCENTAGE, "50".to_owned()),
             _ => {}
         }
@@ -125,6 +136,12 @@ impl Around {
             set("LD_LIBRARY_PATH", dir.display().to_string());
         }
         environment
+    }
+
+    /// Waits that programs were told to put into their streams so far; `None` where nobody is.
+    pub fn stops(&self) -> Option<u64> {
+        let managed = || self.managed.as_ref().and_then(Managed::stops);
+        self.host.as_ref().map(|host| host.counted().stops).or_else(managed)
     }
 
     /// Begins a mode, once the programs are what it says. `promised_ms`: what the server is to keep at its 99th percentile.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use berth_api::{KernelPolicyRequest, SloRequest, paths};
 use berth_model::Snapshot;
 use berth_model::control::SloStanding;
-use berth_model::settings::KernelPolicyName;
+use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_proto::shim::SOCKET_NAME;
 
 use super::cgroups::Cgroups;
@@ -30,9 +30,10 @@ pub struct Managed {
 }
 
 impl Managed {
-    pub fn start(stage: &Stage) -> anyhow::Result<Self> {
+    pub fn start(stage: &Stage, kernels: &KernelSettings) -> anyhow::Result<Self> {
         let cgroups = Cgroups::make(&[SERVER, TRAINER]).context("a daemon tells programs apart by their cgroups")?;
         let mut settings = stage.settings();
+        settings.kernels = kernels.clone();
         settings.kernels.enabled = true;
         settings.kernels.socket = stage.dir().join("kernels").join(SOCKET_NAME);
         let socket = settings.kernels.socket.clone();
@@ -67,6 +68,12 @@ impl Managed {
                 runtime.block_on(client.post(paths::SLO, &request)).context("setting the server's goal")?;
         }
         Ok(())
+    }
+
+    /// Waits put into streams so far, of all who take part.
+    pub fn stops(&self) -> Option<u64> {
+        let snapshot: Snapshot = live::ask(&self.daemon.client(), paths::SNAPSHOT).ok()?.ok()?;
+        Some(snapshot.kernels?.rows.iter().map(|row| row.counters.stops).sum())
     }
 
     fn until_both_take_part(&self, interrupt: &Interrupt) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ pub mod session;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use berth_model::settings::KernelSettings;
 
 use self::around::Around;
 use self::mode::{Mode, Surroundings};
@@ -34,6 +35,10 @@ pub struct Plan {
     pub loads: Vec<Load>,
     /// Of each window.
     pub seconds: u32,
+    /// Windows of each load in each mode.
+    pub rounds: u32,
+    /// By which berth orders kernels.
+    pub kernels: KernelSettings,
     pub gpu: GpuChoice,
     /// The directory of the PyTorch programs, if there are to be any.
     pub torch: Option<PathBuf>,
@@ -46,6 +51,7 @@ pub struct Plan {
 pub struct Measured {
     pub machine: Machine,
     pub seconds: u32,
+    pub kernels: KernelSettings,
     pub loads: Vec<Load>,
     pub pairs: Vec<MeasuredPair>,
     /// What was left out, and why.
@@ -57,7 +63,16 @@ pub struct MeasuredPair {
     pub pair: Pair,
     /// At the beginning, and at the end.
     pub alone: Vec<Alone>,
-    pub together: Vec<(Mode, Window)>,
+    pub together: Vec<Together>,
+}
+
+/// All windows of one mode.
+#[derive(Debug, Clone)]
+pub struct Together {
+    pub mode: Mode,
+    pub windows: Vec<Window>,
+    /// Waits that were put into streams meanwhile: the proof that berth was at work.
+    pub stops: Option<u64>,
 }
 
 /// Measures; `say` is told what is going on, and `keep` what there is after every mode.
@@ -70,9 +85,9 @@ pub fn run(
     let stage = open(&plan.gpu)?;
     let mut machine = Machine::of(&stage)?;
     "a server and a trainer".clone_into(&mut machine.tenants);
-    let (seconds, loads) = (plan.seconds, plan.loads.clone());
+    let (seconds, kernels, loads) = (plan.seconds, plan.kernels.clone(), plan.loads.clone());
     let notes = around::debug_note().into_iter().collect();
-    let measured = Measured { machine, seconds, loads, pairs: Vec::new(), notes };
+    let measured = Measured { machine, seconds, kernels, loads, pairs: Vec::new(), notes };
     let programs = Programs { berth: std::env::current_exe()?, torch: plan.torch.clone() };
     let mut bench = Bench { plan, stage: &stage, mps_stage: None, programs, interrupt, say, measured };
     let modes = bench.possible_modes();
@@ -173,7 +188,7 @@ impl<'a> Bench<'a> {
     ) -> anyhow::Result<()> {
         self.open_mps_stage(surroundings)?;
         let stage = self.mps_stage.as_ref().filter(|_| surroundings.needs_mps()).unwrap_or(self.stage);
-        let mut around = Around::set_up(stage, surroundings, self.plan.shim.as_deref())?;
+        let mut around = Around::set_up(stage, surroundings, &self.plan.kernels, self.plan.shim.as_deref())?;
         let mut session = self.session(pair, &around, known)?;
         if surroundings == Surroundings::Bare {
             let alone = session.alone(&self.plan.loads)?;
@@ -186,10 +201,12 @@ impl<'a> Bench<'a> {
         for mode in modes {
             let entered = around.enter(*mode, self.promised_ms(pair), self.interrupt);
             entered.with_context(|| session.last_words())?;
+            let stops = around.stops();
             let windows = session.together(&self.plan.loads)?;
+            let stops = around.stops().zip(stops).map(|(after, before)| after.saturating_sub(before));
             self.say_windows(pair, *mode, &windows);
             if let Some(found) = self.measured.pairs.last_mut() {
-                found.together.extend(windows.into_iter().map(|window| (*mode, window)));
+                found.together.push(Together { mode: *mode, windows, stops });
             }
         }
         Ok(())
@@ -226,11 +243,12 @@ impl<'a> Bench<'a> {
         let mut trainer = around.start_trainer(&trainer)?;
         known.trainer = ready(&mut trainer, self.interrupt)?.calibration;
         known.server = said.map_or_else(|| ready(&mut server, self.interrupt), Ok)?.calibration;
-        Ok(Session { server, trainer, interrupt: self.interrupt, seconds: self.plan.seconds })
+        let Plan { seconds, rounds, .. } = *self.plan;
+        Ok(Session { server, trainer, interrupt: self.interrupt, seconds, rounds })
     }
 
     fn say_windows(&self, pair: Pair, mode: Mode, windows: &[Window]) {
-        for Window { load, served, trainer_per_s } in windows {
+        for Window { load, served, trainer_per_s, .. } in windows {
             let trainer = trainer_per_s.map_or(String::new(), |steps| format!(", trainer {steps:.2} steps/s"));
             let (p50, p99) = (served.p50_ms, served.p99_ms);
             (self.say)(&format!("{}, {mode}, {load}: p50 {p50:.2} ms, p99 {p99:.2} ms{trainer}", pair.name()));

@@ -3,13 +3,15 @@
 use std::fmt::Write as _;
 
 use berth_load::roles::words::Served;
+use berth_model::settings::KernelSettings;
 use serde::Serialize;
 
-use super::Measured;
 use super::mode::Mode;
 use super::pair::{Asked, Load, Pair};
 use super::session::{Alone, Window};
+use super::{Measured, Together};
 use crate::bench::machine::Machine;
+use crate::bench::quantiles::{Spread, median};
 use crate::bench::report::Verdict;
 use crate::columns::Columns;
 use crate::table;
@@ -20,6 +22,8 @@ pub struct Report {
     pub machine: Machine,
     /// Of each window.
     pub seconds: u32,
+    /// By which berth ordered kernels.
+    pub settings: KernelSettings,
     pub pairs: Vec<PairReport>,
     pub notes: Vec<String>,
 }
@@ -41,8 +45,8 @@ pub struct PairReport {
 pub struct LoadReport {
     pub load: Load,
     pub rate: u32,
-    /// The server alone, at the beginning and at the end.
-    pub alone: Vec<Served>,
+    /// The server alone, at the beginning and at the end, each round.
+    pub alone: Vec<Vec<Served>>,
     /// What the server's own work leaves of the GPU: no trainer beside it can have more without slowing it.
     pub trainer_ceiling: Option<f64>,
     pub rows: Vec<Row>,
@@ -51,12 +55,26 @@ pub struct LoadReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     pub mode: Mode,
+    pub rounds: Vec<Round>,
+    /// Medians of the rounds.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub p99_over_alone: Option<f64>,
+    pub trainer_per_s: Option<f64>,
+    pub trainer_over_alone: Option<f64>,
+    /// Waits that were put into streams in this mode, at all loads.
+    pub stops: Option<u64>,
+    /// Of berth's modes, at the load for which something is asked.
+    pub verdict: Option<Verdict>,
+}
+
+/// One window beside those alone with the same arrivals.
+#[derive(Debug, Clone, Serialize)]
+pub struct Round {
     pub served: Served,
     pub p99_over_alone: Option<f64>,
     pub trainer_per_s: Option<f64>,
     pub trainer_over_alone: Option<f64>,
-    /// Of berth's modes, at the load for which something is asked.
-    pub verdict: Option<Verdict>,
 }
 
 impl Report {
@@ -76,6 +94,7 @@ impl Report {
             berth: env!("CARGO_PKG_VERSION").to_owned(),
             machine: measured.machine.clone(),
             seconds: measured.seconds,
+            settings: measured.kernels.clone(),
             pairs: measured.pairs.iter().map(pair).collect(),
             notes: measured.notes.clone(),
         }
@@ -110,9 +129,10 @@ impl Report {
 impl PairReport {
     fn table(&self) -> String {
         let rows = self.loads.iter().flat_map(|load| {
-            let alone = load.alone.iter().map(|served| {
-                let mut row = vec![load.load.to_string(), Mode::Alone.to_string()];
-                row.extend([ms(served.p50_ms), ms(served.p99_ms), "×1.00".to_owned()]);
+            let alone = load.alone.iter().map(|rounds| {
+                let [p50, p99] = [|served: &Served| served.p50_ms, |served: &Served| served.p99_ms]
+                    .map(|of| median_of(rounds.iter().map(of)).map_or("?".to_owned(), ms));
+                let mut row = vec![load.load.to_string(), Mode::Alone.to_string(), p50, p99, "×1.00".to_owned()];
                 row.extend(["-", "100 %", "-", ""].map(str::to_owned));
                 row
             });
@@ -126,42 +146,65 @@ impl PairReport {
 
 impl Row {
     fn cells(&self, load: &LoadReport) -> Vec<String> {
-        let percent = |share: Option<f64>| share.map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0));
-        let ratio = self.p99_over_alone.map_or("?".to_owned(), |ratio| format!("×{ratio:.2}"));
-        let steps = self.trainer_per_s.map_or("?".to_owned(), |steps| format!("{steps:.2}"));
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
+        let ratio = ranged(self.rounds.iter().filter_map(|round| round.p99_over_alone), |ratio| format!("×{ratio:.2}"));
+        let steps = self.trainer_per_s.map(|steps| format!("{steps:.2}"));
+        let trainer = ranged(self.rounds.iter().filter_map(|round| round.trainer_over_alone), percent);
+        let given_up: u64 = self.rounds.iter().map(|round| round.served.given_up).sum();
         let verdict = match self.verdict {
             Some(Verdict::Met) => "met".to_owned(),
             Some(Verdict::NotMet) => "NOT MET".to_owned(),
             Some(Verdict::NotShown) => "not shown".to_owned(),
-            None if self.served.given_up > 0 => format!("{} given up", self.served.given_up),
+            None if given_up > 0 => format!("{given_up} given up"),
             None => String::new(),
         };
         let mut row = vec![load.load.to_string(), self.mode.to_string()];
-        row.extend([ms(self.served.p50_ms), ms(self.served.p99_ms), ratio, steps]);
-        row.extend([percent(self.trainer_over_alone), percent(load.trainer_ceiling), verdict]);
+        row.extend([self.p50_ms.map(ms), self.p99_ms.map(ms), ratio, steps, trainer].map(or_unknown));
+        row.extend([or_unknown(load.trainer_ceiling.map(percent)), verdict]);
         row
+    }
+
+    fn of(mode: Mode, rounds: Vec<Round>, stops: Option<u64>, asked: Option<Asked>) -> Self {
+        let median = |of: fn(&Round) -> Option<f64>| median_of(rounds.iter().filter_map(of));
+        let p99_over_alone = median(|round| round.p99_over_alone);
+        let trainer_over_alone = median(|round| round.trainer_over_alone);
+        Self {
+            mode,
+            p50_ms: median(|round| Some(round.served.p50_ms)),
+            p99_ms: median(|round| Some(round.served.p99_ms)),
+            p99_over_alone,
+            trainer_per_s: median(|round| round.trainer_per_s),
+            trainer_over_alone,
+            stops,
+            verdict: asked.map(|asked| verdict(asked, p99_over_alone, trainer_over_alone)),
+            rounds,
+        }
     }
 }
 
 fn load_report(found: &super::MeasuredPair, load: Load) -> LoadReport {
-    let at = |windows: &[Window]| windows.iter().find(|window| window.load == load).map(|window| window.served.clone());
-    let alone: Vec<Served> = found.alone.iter().filter_map(|alone| at(&alone.windows)).collect();
-    let p99_alone = mean(alone.iter().map(|served| served.p99_ms));
+    let is_of = |window: &&Window| window.load == load;
+    let alone = found.alone.iter().map(|alone| alone.windows.iter().filter(is_of));
     let trainer_alone = mean(found.alone.iter().filter_map(|alone| alone.trainer_per_s));
-    let row = |(mode, window): &(Mode, Window)| {
-        let p99_over_alone = p99_alone.map(|alone| window.served.p99_ms / alone);
-        let trainer_over_alone = window.trainer_per_s.zip(trainer_alone).map(|(steps, alone)| steps / alone);
-        let judged = (mode.is_berth() && load == Load::Medium).then(|| found.pair.asked());
-        Row {
-            mode: *mode,
+    let round = |window: &Window| {
+        let same = alone.clone().flatten().filter(|alone| alone.round == window.round);
+        let p99_alone = mean(same.map(|alone| alone.served.p99_ms));
+        Round {
             served: window.served.clone(),
-            p99_over_alone,
+            p99_over_alone: p99_alone.map(|alone| window.served.p99_ms / alone),
             trainer_per_s: window.trainer_per_s,
-            trainer_over_alone,
-            verdict: judged.map(|asked| verdict(asked, p99_over_alone, trainer_over_alone)),
+            trainer_over_alone: window.trainer_per_s.zip(trainer_alone).map(|(steps, alone)| steps / alone),
         }
     };
-    let rows = found.together.iter().filter(|(_, window)| window.load == load).map(row).collect();
+    let row = |together: &Together| {
+        let rounds: Vec<Round> = together.windows.iter().filter(is_of).map(round).collect();
+        let asked = (together.mode.is_berth() && load == Load::Medium).then(|| found.pair.asked());
+        (!rounds.is_empty()).then(|| Row::of(together.mode, rounds, together.stops, asked))
+    };
+    let rows = found.together.iter().filter_map(row).collect();
+    let alone = alone.clone().map(|windows| windows.map(|window| window.served.clone()).collect::<Vec<_>>());
+    let alone = alone.filter(|rounds| !rounds.is_empty()).collect();
     LoadReport { load, rate: load.rate(), alone, trainer_ceiling: ceiling(&found.alone, load), rows }
 }
 
@@ -182,6 +225,18 @@ fn ceiling(alone: &[Alone], load: Load) -> Option<f64> {
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0u32, 0.0), |(count, sum), value| (count + 1, sum + value));
     (count > 0).then(|| sum / f64::from(count))
+}
+
+fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&values.collect::<Vec<_>>())
+}
+
+/// The median, and of several the least and the most.
+fn ranged(values: impl Iterator<Item = f64>, text: impl Fn(f64) -> String) -> Option<String> {
+    let spread = Spread::of(&values.collect::<Vec<_>>())?;
+    let Spread { min, quantiles, .. } = spread;
+    let middle = text(quantiles.p50);
+    Some(if quantiles.n > 1 { format!("{middle} ({}–{})", text(min), text(quantiles.max)) } else { middle })
 }
 
 fn ms(value: f64) -> String {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,12 +15,16 @@ use berth_host::shim::{ClientId, End, Link, Pages, Shim, Told};
 use berth_model::settings::KernelSettings;
 use berth_model::{ProcKey, ProcessFacts, TenantKey};
 use berth_proto::shim::message::{Lane, Refusal};
-use berth_proto::shim::{LaneOrders, SOCKET_NAME};
+use berth_proto::shim::{LaneLedger, LaneOrders, SOCKET_NAME};
+use serde::Serialize;
 
 /// One piece of work in so many is measured by the library.
 const SAMPLE_EVERY: u32 = 64;
 /// A program may attach before it is known what it is to be.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pages of everybody who has attached.
+type Ledgers = Arc<Mutex<Vec<Arc<Pages>>>>;
 
 /// What a program is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +36,19 @@ pub enum Part {
     Yields,
 }
 
+/// Pieces of work, and waits put before them: the proof that the library was at work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    pub launches: u64,
+    pub stops: u64,
+}
+
 /// Ends when it is dropped: everybody goes on without it.
 #[derive(Debug)]
 pub struct Host {
     parts: Arc<Mutex<BTreeMap<u32, Part>>>,
     linked: Arc<Mutex<Counts>>,
+    ledgers: Ledgers,
     socket: PathBuf,
     // Dropped last: the thread ends when the socket's own has.
     thread: Option<JoinHandle<()>>,
@@ -50,24 +62,34 @@ struct Counts {
     links: usize,
 }
 
+impl Counted {
+    /// Since then.
+    pub fn since(self, before: Self) -> Self {
+        let Self { launches, stops } = before;
+        Self { launches: self.launches.saturating_sub(launches), stops: self.stops.saturating_sub(stops) }
+    }
+}
+
 impl Host {
     /// Its socket is in `dir`. Where kernels of several programs overlap, long ones are kept on a part of the GPU.
-    pub fn start(dir: &Path, kernels_overlap: bool) -> anyhow::Result<Self> {
+    pub fn start(dir: &Path, settings: &KernelSettings, kernels_overlap: bool) -> anyhow::Result<Self> {
         let socket = dir.join(SOCKET_NAME);
         let (told_tx, told_rx) = channel();
         let tell = move |told| drop(told_tx.send(told));
         let shim = Arc::new(Shim::start(&socket, Box::new(facts), tell).context("listening for programs")?);
-        let (parts, linked) = (Arc::default(), Arc::default());
+        let (parts, linked, ledgers) = (Arc::default(), Arc::default(), Arc::default());
         let linker = Linker {
             shim: Arc::downgrade(&shim),
             parts: Arc::clone(&parts),
             counts: Arc::clone(&linked),
+            settings: settings.clone(),
             kernels_overlap,
+            ledgers: Arc::clone(&ledgers),
             clients: BTreeMap::new(),
             links: Vec::new(),
         };
         let thread = std::thread::spawn(move || linker.run(&told_rx));
-        Ok(Self { parts, linked, socket, thread: Some(thread), shim: Some(shim) })
+        Ok(Self { parts, linked, ledgers, socket, thread: Some(thread), shim: Some(shim) })
     }
 
     pub fn socket(&self) -> &Path {
@@ -77,6 +99,16 @@ impl Host {
     /// To be called as soon as a program was started.
     pub fn expect(&self, pid: u32, part: Part) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, part);
+    }
+
+    /// What the library in all programs so far has counted.
+    pub fn counted(&self) -> Counted {
+        let pages = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = |of: fn(&LaneLedger) -> &AtomicU64| {
+            let lanes = pages.iter().flat_map(|pages| &pages.ledger.lanes);
+            lanes.map(|lane| of(lane).load(Ordering::Relaxed)).sum()
+        };
+        Counted { launches: sum(|lane| &lane.launches), stops: sum(|lane| &lane.stops) }
     }
 
     /// Whether so many programs use a GPU and so many links are there.
@@ -99,7 +131,9 @@ struct Linker {
     shim: std::sync::Weak<Shim>,
     parts: Arc<Mutex<BTreeMap<u32, Part>>>,
     counts: Arc<Mutex<Counts>>,
+    settings: KernelSettings,
     kernels_overlap: bool,
+    ledgers: Ledgers,
     clients: BTreeMap<ClientId, Client>,
     links: Vec<Link>,
 }
@@ -128,6 +162,7 @@ impl Linker {
     fn welcome(&mut self, shim: &Shim, client: ClientId, pid: u32) {
         let Some(part) = self.part(pid) else { return shim.refuse(client, Refusal::NotAsked) };
         if let Some(pages) = shim.welcome(client) {
+            self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pages));
             self.clients.insert(client, Client { part, pages, lane: None });
         }
     }
@@ -146,7 +181,7 @@ impl Linker {
     fn lane(&mut self, shim: &Shim, client: ClientId, lane: Lane) {
         let Some(found) = self.clients.get_mut(&client) else { return };
         let divides = lane.divides && self.kernels_overlap && found.part == Part::Yields;
-        order(&found.pages, lane.lane, divides.then_some(lane.sm_count));
+        order(&self.settings, &found.pages, lane.lane, divides.then_some(lane.sm_count));
         found.lane = Some(lane.lane);
         let ends = |part| {
             let of_part = self.clients.iter().filter(move |(_, client)| client.part == part);
@@ -166,9 +201,8 @@ impl Linker {
     }
 }
 
-/// As a daemon with the usual settings would. `divided`: of so many SMs, long kernels get a part.
-fn order(pages: &Pages, lane: u8, divided: Option<u32>) {
-    let settings = KernelSettings::default();
+/// As a daemon would. `divided`: of so many SMs, long kernels get a part.
+fn order(settings: &KernelSettings, pages: &Pages, lane: u8, divided: Option<u32>) {
     let Some(orders) = pages.orders.lanes.get(usize::from(lane)) else { return };
     let LaneOrders { grain_ns, linger_ns, long_ns, long_sms, longest_stop_ns, sample_every, .. } = orders;
     let ns = |span: berth_model::Span| u32::try_from(span.get().as_nanos()).unwrap_or(u32::MAX);

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use berth_load::roles::words::Said;
+use berth_model::settings::KernelSettings;
 use berth_proto::shim::SOCKET_VARIABLE;
 use serde::Serialize;
 
-use self::host::{Host, Part};
+use self::host::{Counted, Host, Part};
 use self::report::Report;
 use self::torch::Training;
 use super::colocate::around;
@@ -128,7 +129,7 @@ impl<'a> Scene<'a> {
         let dir = stage.dir().to_owned();
         let start = |name: &str| {
             std::fs::create_dir(dir.join(name))?;
-            Host::start(&dir.join(name), false)
+            Host::start(&dir.join(name), &KernelSettings::default(), false)
         };
         let (apart, linked) = (start("apart")?, start("linked")?);
         let library_dir = around::simulated_library_dir(stage);
@@ -166,6 +167,15 @@ impl<'a> Scene<'a> {
             set("LD_LIBRARY_PATH", dir);
         }
         environment
+    }
+
+    /// By the library in programs of this way, so far.
+    pub fn counted(&self, way: Way) -> Counted {
+        match way {
+            Way::Bare | Way::Loaded => Counted::default(),
+            Way::Attached => self.apart.counted(),
+            Way::Leads | Way::Yields => self.linked.counted(),
+        }
     }
 
     /// Fails unless so many programs are attached and linked: otherwise something else would be measured.

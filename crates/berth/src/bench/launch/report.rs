@@ -113,14 +113,20 @@ fn judge(ways: &[Row], training: Option<&Training>) -> Vec<Goal> {
         Goal::new("a training's rate with the library", "at least 99 % of bare", reached).judged(over >= LEAST_RATE)
     });
     let same = training.map(|training| {
-        let reached = if training.is_same() { "the same" } else { "different" };
-        Goal::new("its results after a hundred steps", "the same", reached.to_owned()).judged(training.is_same())
+        let reached = match (training.was_proven(), training.is_same()) {
+            (false, _) => "the library was not at work",
+            (true, true) => "the same",
+            (true, false) => "different",
+        };
+        Goal::new("its results after a hundred steps", "the same", reached.to_owned())
+            .judged(training.was_proven() && training.is_same())
     });
     launches.chain(rate).chain(same).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::Counted;
     use super::super::torch::{Found, Results};
     use super::*;
     use crate::bench::report::Verdict;
@@ -129,12 +135,15 @@ mod tests {
         Costs { way, ns_per_launch: ns_per_launch.to_vec() }
     }
 
+    fn results(way: Way, sha256: &str, stops: u64) -> Results {
+        let found = Found { steps: 100, last_loss: 6.5, sha256: sha256.to_owned() };
+        let launches = if way == Way::Bare { 0 } else { 1_000 };
+        Results { way, found, counted: Counted { launches, stops } }
+    }
+
     fn training(attached: f64, sums: [&str; 2]) -> Training {
-        let results = sums.map(|sha256| Results {
-            way: Way::Bare,
-            found: Found { steps: 100, last_loss: 6.5, sha256: sha256.to_owned() },
-        });
-        Training { bare_per_s: vec![26.0], attached_per_s: vec![attached], results: results.to_vec() }
+        let results = vec![results(Way::Bare, sums[0], 0), results(Way::Yields, sums[1], 10)];
+        Training { bare_per_s: vec![26.0], attached_per_s: vec![attached], results }
     }
 
     #[test]
@@ -161,5 +170,8 @@ mod tests {
         assert_eq!(verdicts(training(25.9, ["a", "a"])), [Verdict::Met, Verdict::Met]);
         assert_eq!(verdicts(training(25.0, ["a", "a"])), [Verdict::NotMet, Verdict::Met]);
         assert_eq!(verdicts(training(25.9, ["a", "b"])), [Verdict::Met, Verdict::NotMet]);
+        let never_stopped = vec![results(Way::Bare, "a", 0), results(Way::Yields, "a", 0)];
+        let training = Training { results: never_stopped, ..training(25.9, ["a", "a"]) };
+        assert_eq!(verdicts(training), [Verdict::Met, Verdict::NotMet], "nothing is proven without a stop");
     }
 }

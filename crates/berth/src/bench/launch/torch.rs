@@ -7,6 +7,7 @@ use anyhow::bail;
 use berth_load::roles::words::Said;
 use serde::{Deserialize, Serialize};
 
+use super::host::Counted;
 use super::{Scene, Way};
 use crate::bench::colocate::program::{Invocation, Program};
 use crate::bench::colocate::session::{rate, ready};
@@ -32,6 +33,8 @@ pub struct Results {
     pub way: Way,
     #[serde(flatten)]
     pub found: Found,
+    /// What the library in it and in the server counted meanwhile.
+    pub counted: Counted,
 }
 
 /// Losses and parameters as one number.
@@ -49,7 +52,9 @@ impl Training {
         let mut results = Vec::new();
         for way in [Way::Bare, Way::Attached, Way::Yields] {
             say(&format!("the results of a hundred steps, {}", way.name()));
-            results.push(Results { way, found: results_of(scene, dir, way)? });
+            let before = scene.counted(way);
+            let found = results_of(scene, dir, way)?;
+            results.push(Results { way, found, counted: scene.counted(way).since(before) });
         }
         Ok(Self { bare_per_s, attached_per_s, results })
     }
@@ -57,6 +62,16 @@ impl Training {
     /// With the library over without; `None` if a training did not do enough steps to say.
     pub fn over_bare(&self) -> Option<f64> {
         Some(median(&self.attached_per_s)? / median(&self.bare_per_s)?)
+    }
+
+    /// Whether the library was really there, and stopped who was to yield.
+    pub fn was_proven(&self) -> bool {
+        let was_there = |results: &Results| match results.way {
+            Way::Bare | Way::Loaded => results.counted == Counted::default(),
+            Way::Attached | Way::Leads => results.counted.launches > 0,
+            Way::Yields => results.counted.launches > 0 && results.counted.stops > 0,
+        };
+        self.results.iter().all(was_there)
     }
 
     pub fn is_same(&self) -> bool {

@@ -3,26 +3,30 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use berth_model::settings::KernelSettings;
 
 use super::{Gpu, save, write_plots};
 use crate::bench::colocate::mode::Mode;
 use crate::bench::colocate::pair::{Load, Pair};
 use crate::bench::colocate::report::Report;
 use crate::bench::colocate::{self, Plan, plots};
+use crate::cli::Global;
 use crate::interrupt::Interrupt;
 use crate::out::{Stdout, say};
+use crate::settings;
 use crate::stage::GpuChoice;
 
 const EXAMPLES: &str = "\
 Examples:
   berth bench colocate                                  built-in pairs on the simulated GPU
   berth bench colocate --gpu real --torch gpu/torch     PyTorch's too, on this host's GPU
+  berth --set kernels.linger=100us bench colocate --pair short --mode links --rounds 5
   berth bench colocate --gpu real --pair short --mode time-slicing --mode berth-slo --load medium
 
 Pairs: short and long (`berth load serve` beside `berth load train`), torch-resnet, torch-bert-gpt2
 and torch-long. Modes: alone (always measured, at the beginning and at the end), time-slicing, mps,
 mps-priority, mps-half, links (the library alone, without a daemon), berth-slo, berth-hybrid,
-berth-jct, and the last four under MPS as mps-links and berth-mps-…. What was measured before Ctrl-C
+berth-jct, and the last four under MPS, with priorities, as mps-links and berth-mps-…. What was measured before Ctrl-C
 is printed and saved. MPS servers and daemons are its own, and end with it.";
 
 /// What a server's latency and a trainer's rate become when they share a GPU
@@ -41,6 +45,9 @@ pub struct Args {
     /// How long each is measured
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// How often, each time with other arrivals: the median counts, and the rest is shown
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
     /// On which GPU
     #[arg(long, value_enum, default_value = "sim")]
     gpu: Gpu,
@@ -64,8 +71,8 @@ pub struct Args {
     plots: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let plan = plan(args);
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let plan = plan(args, settings::load(global)?.kernels);
     let interrupt = Interrupt::listen()?;
     let mut last = None;
     let measured = colocate::run(&plan, &interrupt, &say, &mut |measured| {
@@ -83,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
     interrupt.outcome(measured)
 }
 
-fn plan(args: &Args) -> Plan {
+fn plan(args: &Args, kernels: KernelSettings) -> Plan {
     let loads = Load::ALL.into_iter().filter(|load| args.loads.is_empty() || args.loads.contains(load));
     // What PyTorch would need is not missed where nobody asked for it.
     let all_pairs = || Pair::ALL.into_iter().filter(|pair| args.torch.is_some() || !pair.is_torch()).collect();
@@ -94,6 +101,8 @@ fn plan(args: &Args) -> Plan {
         modes: modes.collect(),
         loads: loads.collect(),
         seconds: args.seconds,
+        rounds: args.rounds,
+        kernels,
         gpu: match args.gpu {
             Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None, mps: false },
             Gpu::Real => GpuChoice::Real,

@@ -18,19 +18,21 @@ fn served(p99_ms: f64) -> Served {
 }
 
 fn window(p99_ms: f64, trainer_per_s: Option<f64>) -> Window {
-    Window { load: Load::Medium, served: served(p99_ms), trainer_per_s }
+    Window { load: Load::Medium, round: 1, served: served(p99_ms), trainer_per_s }
 }
 
 fn berth() -> Mode {
     "berth-slo".parse().unwrap()
 }
 
-fn report(together: Vec<(Mode, Window)>) -> Report {
+fn report(together: Vec<(Mode, Vec<Window>)>) -> Report {
     let alone = |p99, steps| Alone { windows: vec![window(p99, None)], service_ms: 1.3, trainer_per_s: Some(steps) };
+    let together = together.into_iter().map(|(mode, windows)| Together { mode, windows, stops: Some(7) }).collect();
     let pair = MeasuredPair { pair: Pair::TorchResnet, alone: vec![alone(2.0, 20.0), alone(2.2, 22.0)], together };
     Report::of(&Measured {
         machine: Machine::example(),
         seconds: 5,
+        kernels: KernelSettings::default(),
         loads: Load::ALL.to_vec(),
         pairs: vec![pair],
         notes: vec!["mps-half is left out: no reason".to_owned()],
@@ -38,7 +40,7 @@ fn report(together: Vec<(Mode, Window)>) -> Report {
 }
 
 fn only_row(together: (Mode, Window)) -> Row {
-    report(vec![together]).pairs[0].loads[0].rows[0].clone()
+    report(vec![(together.0, vec![together.1])]).pairs[0].loads[0].rows[0].clone()
 }
 
 #[test]
@@ -57,6 +59,16 @@ fn only_berth_is_judged_and_only_by_both_figures() {
 }
 
 #[test]
+fn of_several_rounds_the_median_counts_and_all_are_shown() {
+    let rounds = vec![window(2.1, Some(14.7)), window(4.2, Some(15.75)), window(2.31, Some(16.8))];
+    let report = report(vec![(berth(), rounds)]);
+    let row = &report.pairs[0].loads[0].rows[0];
+    assert_eq!((row.rounds.len(), row.stops, row.verdict), (3, Some(7), Some(Verdict::Met)), "{row:?}");
+    assert_eq!((row.p99_over_alone, row.trainer_over_alone), (Some(1.1), Some(0.75)));
+    assert!(report.to_text().contains("×1.10 (×1.00–×2.00)"), "{}", report.to_text());
+}
+
+#[test]
 fn the_ceiling_is_what_the_server_leaves() {
     let report = report(Vec::new());
     let ceiling = report.pairs[0].loads[0].trainer_ceiling.unwrap();
@@ -66,7 +78,8 @@ fn the_ceiling_is_what_the_server_leaves() {
 #[test]
 fn the_table_has_both_runs_alone_every_mode_the_goal_and_what_was_left_out() {
     let text =
-        report(vec![(Mode::TimeSlicing, window(20.8, Some(18.0))), (berth(), window(2.2, Some(15.0)))]).to_text();
+        report(vec![(Mode::TimeSlicing, vec![window(20.8, Some(18.0))]), (berth(), vec![window(2.2, Some(15.0))])])
+            .to_text();
     for expected in ["×9.90", "×1.05", "86 %", "71 %", "74 %", "met", "at most ×1.10", "at least 70 %", "left out"] {
         assert!(text.contains(expected), "{expected} is missing:\n{text}");
     }
