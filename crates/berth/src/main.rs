@@ -20,6 +20,7 @@ mod kubectl;
 mod live;
 mod logging;
 mod manual;
+mod mps;
 mod node;
 mod on_record;
 mod out;

@@ -13,6 +13,7 @@ use berth_engine::{Names, describe};
 use berth_host::clock;
 use berth_model::cluster::NodeId;
 use berth_model::snapshot::GpuView;
+use berth_model::taking_part::Share;
 use berth_model::{Change, ContainerId, Event, Settings, Source, SourceStatus};
 
 /// By which a DaemonSet tells its pods where they are.
@@ -106,12 +107,19 @@ pub fn offer(settings: &Settings, choices: Choices, feed: Arc<Feed>) -> Result<O
     }
     let gpu = |gpu: &GpuView| Some(Gpu { uuid: gpu.uuid.clone()?, is_lost: gpu.lost.is_some() });
     let gpus = move || Some(feed.latest()?.gpus.iter().filter_map(gpu).collect());
+    let kernels = &settings.kernels;
+    let ways = Ways {
+        mounts: kubernetes.mounts.clone(),
+        share: kernels.enabled.then(|| Share::new(&kernels.library, &kernels.socket)),
+        all_take_part: kernels.all,
+        ..Ways::default()
+    };
     let options = device_plugin::Options {
         dir: kubernetes.device_plugins.clone(),
         shares: kubernetes.shares,
         gpus: Box::new(gpus),
         choices,
-        ways: Ways { mounts: kubernetes.mounts.clone(), ..Ways::default() },
+        ways,
         cdi_dir: Some(kubernetes.cdi_dir.clone()).filter(|dir| !dir.as_os_str().is_empty()),
     };
     Ok(Some(Plugin::start(options).context("offering GPUs to the kubelet")?))

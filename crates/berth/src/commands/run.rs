@@ -48,7 +48,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     if !args.cluster && !placing::is_for_cluster(&args.args) {
         let run = [&[OsString::from("run")], &args.args[..]].concat();
-        return Ok(docker_cli::run_here(&run));
+        return Ok(docker_cli::run_here(&run, global.clone()));
     }
     let settings = settings::load(global)?;
     logging::start(&settings.log)?;

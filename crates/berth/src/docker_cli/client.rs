@@ -11,10 +11,12 @@ use std::process::{Command, Output, Stdio};
 use super::command::Verb;
 use super::flags::FlagSet;
 use super::help;
-use super::kernel_level::Offer;
+use super::image;
+use super::kernel_level::{Image, Offer, Preload};
 use super::plan::Asks;
 use super::ps::SetDeadline;
 use super::set;
+use crate::cli::Global;
 
 /// Names the client where it is not to be searched for.
 pub const OVERRIDE: &str = "BERTH_DOCKER";
@@ -43,6 +45,8 @@ pub enum NoClient {
 pub struct Client {
     path: PathBuf,
     depth: u32,
+    /// Where berth's own settings are.
+    global: Global,
 }
 
 impl Client {
@@ -56,7 +60,12 @@ impl Client {
         if depth >= DEEPEST {
             return Err(NoClient::Circle { path });
         }
-        Ok(Self { path, depth })
+        Ok(Self { path, depth, global: Global::default() })
+    }
+
+    /// With other settings of berth's than those of this host.
+    pub fn by(self, global: Global) -> Self {
+        Self { global, ..self }
     }
 
     pub fn path(&self) -> &Path {
@@ -115,11 +124,19 @@ impl Asks for Client {
     }
 
     fn set_deadlines(&self) -> Vec<SetDeadline> {
-        set::deadlines()
+        set::deadlines(&self.global)
     }
 
     fn kernel_level(&self) -> Result<Offer, String> {
-        set::kernel_level()
+        set::kernel_level(&self.global)
+    }
+
+    fn image(&self, globals: &[OsString], name: &str) -> Option<Image> {
+        image::look(self, globals, name)
+    }
+
+    fn preload(&self, said: &Preload) -> Option<String> {
+        image::preload(said)
     }
 }
 

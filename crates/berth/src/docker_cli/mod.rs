@@ -9,6 +9,7 @@ mod command;
 mod deadline;
 mod flags;
 mod help;
+mod image;
 mod kernel_level;
 pub mod placing;
 mod plan;
@@ -23,6 +24,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::cli::Global;
 use crate::out::Stdout;
 use client::Client;
 use plan::{Plan, Refusal};
@@ -45,7 +47,7 @@ pub fn run_if_named_so() -> Option<ExitCode> {
     let called = args.next()?;
     let args: Vec<OsString> = args.collect();
     match Path::new(&called).file_name()?.to_str()? {
-        STAND_IN => Some(start(&called, &args, "")),
+        STAND_IN => Some(start(&called, &args, "", Global::default())),
         PLUGIN => Some(plugin(&args)),
         _ => None,
     }
@@ -54,7 +56,7 @@ pub fn run_if_named_so() -> Option<ExitCode> {
 fn plugin(args: &[OsString]) -> ExitCode {
     match plugin::wanted(args) {
         Wanted::Text(text) => show(&text),
-        Wanted::Client(args) => run_here(&args),
+        Wanted::Client(args) => run_here(&args, Global::default()),
         Wanted::Service { globals, args } => placing::from_plugin(&globals, &args),
         Wanted::Nothing { word } => {
             say(&format!(
@@ -65,20 +67,24 @@ fn plugin(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// A command of the client, with deadlines, on this host.
-pub fn run_here(args: &[OsString]) -> ExitCode {
-    start(STAND_IN.as_ref(), args, "berth ")
+/// A command of the client, with deadlines, on this host. Settings are those that `global` names.
+pub fn run_here(args: &[OsString], global: Global) -> ExitCode {
+    start(STAND_IN.as_ref(), args, "berth ", global)
 }
 
 /// `group`: words that people write before the command, for what they are told about it.
-fn start(called: &OsStr, args: &[OsString], group: &str) -> ExitCode {
+fn start(called: &OsStr, args: &[OsString], group: &str, global: Global) -> ExitCode {
     let client = match Client::find() {
-        Ok(client) => client,
+        Ok(client) => client.by(global),
         Err(error) => return failed(&error, NOT_FOUND),
     };
     let error = match plan::plan(args, &client) {
         Ok(Plan::AsIs) => client.become_it(called, args),
         Ok(Plan::With(args)) => client.become_it(called, &args),
+        Ok(Plan::Telling(words, args)) => {
+            say(&words);
+            client.become_it(called, &args)
+        }
         Ok(Plan::Help(args)) => match client.output(called, &args) {
             Ok(output) => {
                 let shown = show(&help::with_deadline(&String::from_utf8_lossy(&output.stdout)));

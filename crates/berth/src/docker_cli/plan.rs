@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use super::command::{self, Command, Verb};
 use super::deadline::{self, WrongDeadline};
 use super::flags::FlagSet;
-use super::kernel_level::{self, Offer};
+use super::kernel_level::{self, Found, Image, Offer, Preload};
 use super::ps::{self, SetDeadline};
 
 /// What is known outside: by the client about itself, and by berth's daemon.
@@ -18,6 +18,10 @@ pub trait Asks {
     fn formats_ps(&self, config: Option<&str>) -> bool;
     /// What containers that take part at the level of kernels are given here; an error says why nothing.
     fn kernel_level(&self) -> Result<Offer, String>;
+    /// Of an image that the engine has; `globals` stand before the command. `None`: it has none such yet.
+    fn image(&self, globals: &[OsString], image: &str) -> Option<Image>;
+    /// What a container is to preload by what its command line says of that.
+    fn preload(&self, said: &Preload) -> Option<String>;
     /// Deadlines that people have set since their containers were made.
     fn set_deadlines(&self) -> Vec<SetDeadline>;
 }
@@ -29,6 +33,8 @@ pub enum Plan {
     With(Vec<OsString>),
     /// The same, and its help is completed.
     Help(Vec<OsString>),
+    /// The same, when this has been told.
+    Telling(String, Vec<OsString>),
 }
 
 /// Why nothing is started.
@@ -87,8 +93,9 @@ fn creation(args: &[OsString], tokens: &[String], command: Command, client: &imp
         None if may_have_one => return Err(Refusal::NoFlags { words }),
         None => return Ok(Plan::AsIs),
     };
-    if let Some(at) = kernel_level::find(own, &flags).first() {
-        return take_part(args, args_at + at, words, client);
+    let asked = kernel_level::find(own, &flags);
+    if !asked.at.is_empty() {
+        return take_part(args, args_at, &asked, words, client);
     }
     let found = deadline::find(own, &flags).map_err(|why| Refusal::Deadline { words, why })?;
     let (is_help, mut args) = (found.is_help, args.to_vec());
@@ -99,14 +106,51 @@ fn creation(args: &[OsString], tokens: &[String], command: Command, client: &imp
     Ok(if is_help { Plan::Help(args) } else { Plan::With(args) })
 }
 
-/// Puts in its place what the flag at `at` stands for, and goes on from there: a deadline may be given, too.
-fn take_part(args: &[OsString], at: usize, words: String, client: &impl Asks) -> Result<Plan, Refusal> {
-    let offer = client.kernel_level().map_err(|why| Refusal::KernelLevel { words, why })?;
-    let mut args = args.to_vec();
-    args.splice(at..=at, kernel_level::instead(&offer).into_iter().map(OsString::from));
-    match plan(&args, client)? {
-        Plan::AsIs => Ok(Plan::With(args)),
-        further => Ok(further),
+/// Takes the flag away, puts in what it stands for, and goes on from there: a deadline may be given, too.
+fn take_part(
+    args: &[OsString],
+    args_at: usize,
+    asked: &Found,
+    words: String,
+    client: &impl Asks,
+) -> Result<Plan, Refusal> {
+    let (mut args, mut told) = (args.to_vec(), None);
+    if asked.is_on {
+        let offer = client.kernel_level().map_err(|why| Refusal::KernelLevel { words: words.clone(), why })?;
+        let globals = &args[..args_at - words.split(' ').count()];
+        let image = asked.image.as_deref().map(|name| (name, client.image(globals, name)));
+        told = image.as_ref().and_then(|(name, image)| remark(name, image.as_ref()));
+        let image = image.and_then(|(_, image)| image).unwrap_or_default();
+        if !image.is_musl {
+            let own = client.preload(&asked.preload).or(image.preload);
+            let given = asked.instead(&offer, own.as_deref()).into_iter().map(OsString::from);
+            args.splice(args_at + asked.end..args_at + asked.end, given);
+        }
+    }
+    for at in asked.at.iter().rev() {
+        args.remove(args_at + at);
+    }
+    let planned = match plan(&args, client)? {
+        Plan::AsIs => Plan::With(args),
+        further => further,
+    };
+    Ok(match (told, planned) {
+        (Some(told), Plan::With(args)) => Plan::Telling(told, args),
+        (_, planned) => planned,
+    })
+}
+
+/// What somebody should know who asks for it with this image.
+fn remark(name: &str, image: Option<&Image>) -> Option<String> {
+    match image {
+        None => Some(format!(
+            "--kernel-level: {name} is not here yet, so what it preloads itself is not known, and not preloaded"
+        )),
+        Some(Image { is_musl: true, .. }) => Some(format!(
+            "--kernel-level: {name} is made with musl, for which there is no library of berth's: it is started without, and \
+             nobody waits for it or yields to it"
+        )),
+        Some(_) => None,
     }
 }
 

@@ -12,7 +12,7 @@ use berth_model::{Runtime, Settings, TenantKey};
 use super::kernel_level::Offer;
 use super::ps::SetDeadline;
 use crate::cli::Global;
-use crate::{live, settings};
+use crate::{live, mps, settings};
 
 /// Names the daemon's socket where the settings file does not.
 const SOCKET: &str = "BERTH_SOCKET";
@@ -22,14 +22,14 @@ const MOMENT: Duration = Duration::from_millis(200);
 const MOST: usize = 500;
 
 /// Nothing where the daemon cannot be asked: what a container was made with is shown then.
-pub fn deadlines() -> Vec<SetDeadline> {
-    let told = ask().unwrap_or_default();
+pub fn deadlines(global: &Global) -> Vec<SetDeadline> {
+    let told = ask(global).unwrap_or_default();
     told.into_iter().filter_map(set).take(MOST).collect()
 }
 
 /// What the settings of this host have for containers that take part at the level of kernels.
-pub fn kernel_level() -> Result<Offer, String> {
-    let kernels = load().map_err(|error| format!("{error:#}"))?.kernels;
+pub fn kernel_level(global: &Global) -> Result<Offer, String> {
+    let kernels = load(global).map_err(|error| format!("{error:#}"))?.kernels;
     if !kernels.enabled {
         return Err(
             "nobody takes part here: set `kernels.enabled = true` in berth's settings and restart it".to_owned()
@@ -39,16 +39,16 @@ pub fn kernel_level() -> Result<Offer, String> {
         return Err(format!("there is no {} (kernels.library)", kernels.library.display()));
     }
     let text = |path: &Path| path.display().to_string();
-    Ok(Offer { library: text(&kernels.library), socket: text(&kernels.socket) })
+    Ok(Offer { library: text(&kernels.library), socket: text(&kernels.socket), has_mps: mps::is_there() })
 }
 
-fn load() -> anyhow::Result<Settings> {
+fn load(global: &Global) -> anyhow::Result<Settings> {
     let named = std::env::var_os(SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Ok(settings::load(&Global { socket: named, ..Global::default() })?)
+    Ok(settings::load(&Global { socket: global.socket.clone().or(named), ..global.clone() })?)
 }
 
-fn ask() -> Option<Vec<DeadlineStanding>> {
-    let settings = load().ok()?;
+fn ask(global: &Global) -> Option<Vec<DeadlineStanding>> {
+    let settings = load(global).ok()?;
     let client = Client::new(&settings.api.socket);
     let answer = async { tokio::time::timeout(MOMENT, client.deadlines(None)).await };
     live::runtime().ok()?.block_on(answer).ok()?.ok()

@@ -30,6 +30,7 @@ mod history;
 mod holds;
 mod judging;
 mod kernels;
+mod kernels_containers;
 mod killed;
 mod killed_with_containers;
 mod life_cycle;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::help;
-use super::super::kernel_level::Offer;
+use super::super::kernel_level::{Image, Offer, Preload};
 use super::*;
 
 struct Client {
@@ -16,6 +16,7 @@ const RUN: &str = "
   -a, --attach list          Attach to STDIN, STDOUT or STDERR
   -d, --detach               Run container in background and print container ID
   -e, --env list             Set environment variables
+      --env-file list        Read in a file of environment variables
       --help                 Print usage
   -i, --interactive          Keep STDIN open even if not attached
   -l, --label list           Set meta data on a container
@@ -38,7 +39,25 @@ impl Asks for Client {
     fn kernel_level(&self) -> Result<Offer, String> {
         match self.formats_ps {
             true => Err("off".to_owned()),
-            false => Ok(Offer { library: "/l/lib.so".into(), socket: "/s/d/a.sock".into() }),
+            false => Ok(Offer { library: "/l/lib.so".into(), socket: "/s/d/a.sock".into(), has_mps: false }),
+        }
+    }
+
+    fn image(&self, globals: &[OsString], image: &str) -> Option<Image> {
+        match image {
+            "alpine" => Some(Image { is_musl: true, ..Image::default() }),
+            "malloc" => Some(Image { preload: Some("/j.so".to_owned()), ..Image::default() }),
+            "far" => None,
+            _ if globals == ["-H", "far"] => None,
+            _ => Some(Image::default()),
+        }
+    }
+
+    fn preload(&self, said: &Preload) -> Option<String> {
+        match said {
+            Preload::Said(value) => Some(value.clone()),
+            Preload::OfClient => Some("/client.so".to_owned()),
+            Preload::Files(files) => files.last().map(|file| format!("/of/{file}.so")),
         }
     }
 
@@ -59,6 +78,7 @@ fn becomes(line: &str) -> String {
         Ok(Plan::AsIs) => "as it is".to_owned(),
         Ok(Plan::With(args)) => args.join(" ".as_ref()).into_string().unwrap(),
         Ok(Plan::Help(args)) => format!("help: {}", args.join(" ".as_ref()).into_string().unwrap()),
+        Ok(Plan::Telling(told, args)) => format!("{told}: {}", args.join(" ".as_ref()).into_string().unwrap()),
         Err(refusal) => format!("refused: {refusal}"),
     }
 }
@@ -293,18 +313,76 @@ proptest! {
     }
 }
 
-const TAKES_PART: &str = "--label=berth.kernel-level=true \
-    --mount=type=bind,source=/l/lib.so,target=/run/berth/lib/libberth_shim.so,readonly \
-    --mount=type=bind,source=/s/d,target=/run/berth/shim,readonly \
-    --env=LD_PRELOAD=/run/berth/lib/libberth_shim.so --env=BERTH_SHIM_SOCKET=/run/berth/shim/a.sock";
+/// With `preload` in its place.
+fn takes_part(preload: &str) -> String {
+    format!(
+        "--label=berth.kernel-level=true \
+        --mount=type=bind,source=/l/lib.so,target=/run/berth/lib64/libberth_shim.so,readonly \
+        --mount=type=bind,source=/l/lib.so,target=/run/berth/lib/libberth_shim.so,readonly \
+        --mount=type=bind,source=/l/lib.so,target=/run/berth/lib/x86_64-linux-gnu/libberth_shim.so,readonly \
+        --mount=type=bind,source=/s/d,target=/run/berth/shim,readonly \
+        --env=LD_PRELOAD={preload} --env=BERTH_SHIM_SOCKET=/run/berth/shim/a.sock"
+    )
+}
+
+const LIBRARY: &str = "/run/berth/$LIB/libberth_shim.so";
 
 #[test]
 fn a_container_that_takes_part_is_given_the_library_and_the_socket_s_directory() {
-    assert_eq!(becomes("run --kernel-level --name a image cmd"), format!("run {TAKES_PART} --name a image cmd"));
-    let both = becomes("run -d -dl 9 --kernel-level image");
-    assert_eq!(both, format!("run -d --label=berth.deadline=9 {TAKES_PART} image"));
+    let given = takes_part(LIBRARY);
+    assert_eq!(becomes("run --kernel-level --name a image cmd"), format!("run --name a {given} image cmd"));
+    let both = becomes("run -d -dl 9 --kernel-level -- image");
+    assert_eq!(both, format!("run -d --label=berth.deadline=9 {given} -- image"));
+    assert_eq!(becomes("run --kernel-level --kernel-level=true image"), format!("run {given} image"));
+    assert_eq!(becomes("run --kernel-level=false --name a image"), "run --name a image");
     assert_eq!(becomes("run image --kernel-level"), "as it is", "it is the program's own");
     assert_eq!(becomes("run --name --kernel-level image"), "as it is", "it is a name");
+}
+
+#[test]
+fn what_a_container_preloads_anyway_stays_and_goes_first() {
+    let behind = |own: &str| takes_part(&format!("{own}:{LIBRARY}"));
+    for (line, own) in [
+        ("run --kernel-level malloc", "/j.so"),
+        ("run --kernel-level -e LD_PRELOAD=/a.so -e LD_PRELOAD=/b.so malloc", "/b.so"),
+        ("run --kernel-level -e A=1 --env LD_PRELOAD malloc", "/client.so"),
+        ("run --kernel-level --env-file f --env-file g malloc", "/of/g.so"),
+        ("run --env-file f --env=LD_PRELOAD=/a.so --kernel-level --env-file g malloc", "/a.so"),
+    ] {
+        let (flags, image) = line.strip_prefix("run ").and_then(|line| line.rsplit_once(' ')).unwrap();
+        let flags: Vec<&str> = flags.split(' ').filter(|flag| *flag != "--kernel-level").chain([""]).collect();
+        assert_eq!(becomes(line), format!("run {}{} {image}", flags.join(" "), behind(own)));
+    }
+}
+
+#[test]
+fn an_image_made_with_musl_is_started_without_and_it_is_told_why() {
+    let told = becomes("run -d --kernel-level alpine sh");
+    assert!(told.ends_with(": run -d alpine sh") && told.contains("alpine is made with musl"), "{told}");
+}
+
+#[test]
+fn of_an_image_that_is_not_here_nothing_is_known_and_that_is_told() {
+    for line in ["run --kernel-level far", "-H far container run --kernel-level image"] {
+        let told = becomes(line);
+        assert!(told.contains("is not here yet") && told.contains(&takes_part(LIBRARY)), "{told}");
+    }
+}
+
+#[test]
+fn where_mps_runs_those_with_a_latency_to_keep_go_first_unless_somebody_says_otherwise() {
+    let given = |line: &str| {
+        let flags = CLIENT.flags(Verb::Run).unwrap();
+        let found = kernel_level::find(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), &flags);
+        let offer = Offer { has_mps: true, ..CLIENT.kernel_level().unwrap() };
+        found
+            .instead(&offer, None)
+            .into_iter()
+            .find_map(|arg| arg.strip_prefix("--env=CUDA_MPS_CLIENT_PRIORITY=").map(str::to_owned))
+    };
+    assert_eq!(given("--kernel-level -l berth.slo.latency=p99:10ms image").as_deref(), Some("0"));
+    assert_eq!(given("--kernel-level -l berth.slo.weight=9 image").as_deref(), Some("1"));
+    assert_eq!(given("--kernel-level -e CUDA_MPS_CLIENT_PRIORITY=0 image"), None);
 }
 
 #[test]
