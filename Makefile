@@ -1,6 +1,6 @@
 # Two commands matter to a newcomer: `make demo` and `make test`. `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kubernetes build fmt clippy bench test-fresh clean-run fuzz soak
+.PHONY: help demo test test-kubernetes build install fmt clippy bench test-fresh clean-run fuzz soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +20,13 @@ fuzz: ## the decoder of node reports, for a minute, guided by coverage
 test-kubernetes: ## berth on a real API server, scheduler and kubelet; builds them once
 	@scripts/kubernetes/test.sh
 
-build: ## the release binary and the simulated driver libraries
+build: ## the release binary, the library for tenants, and the simulated driver libraries
 	@scripts/check-tools.sh
 	cargo build --locked --release -p berth -p berth-sim-cuda -p berth-sim-nvml
+	@if [ "$$(uname -m)" = x86_64 ]; then scripts/shim.sh; else echo "no library for tenants on this architecture"; fi
+
+install: build ## into /usr (or DESTDIR/usr): the binary, the library for tenants, the systemd units
+	@packaging/install.sh "$(DESTDIR)"
 
 fmt: ## format the code
 	cargo fmt --all
