@@ -11,7 +11,7 @@ use berth_proto::shim::LANES;
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     used: [u64; LANES],
-    allocations: HashMap<u64, Room>,
+    allocations: HashMap<u64, Allocation>,
     handles: HashMap<u64, Handle>,
     /// Mappings of handles, by address.
     mappings: BTreeMap<u64, u64>,
@@ -22,6 +22,13 @@ pub(crate) struct Book {
 pub(crate) struct Room {
     pub(crate) lane: usize,
     pub(crate) bytes: u64,
+}
+
+/// Memory that goes with its context.
+#[derive(Debug)]
+struct Allocation {
+    room: Room,
+    context: u64,
 }
 
 /// Memory made by `cuMemCreate`.
@@ -52,18 +59,18 @@ impl Book {
     }
 
     /// What was booked is now at this address, in truth with so many bytes.
-    pub(crate) fn allocated(&mut self, address: u64, booked: Room, bytes: u64) {
+    pub(crate) fn allocated(&mut self, address: u64, booked: Room, bytes: u64, context: u64) {
         self.give_back(booked);
         let room = Room { bytes, ..booked };
         self.used[room.lane] = self.used[room.lane].saturating_add(bytes);
-        if let Some(forgotten) = self.allocations.insert(address, room) {
-            self.give_back(forgotten);
+        if let Some(forgotten) = self.allocations.insert(address, Allocation { room, context }) {
+            self.give_back(forgotten.room);
         }
     }
 
     /// The GPU it was on.
     pub(crate) fn freed(&mut self, address: u64) -> Option<usize> {
-        let room = self.allocations.remove(&address)?;
+        let room = self.allocations.remove(&address)?.room;
         self.give_back(room);
         Some(room.lane)
     }
@@ -109,10 +116,15 @@ impl Book {
         handles.into_iter().filter_map(|handle| self.released(handle)).last()
     }
 
-    /// Everything on this GPU is gone with its context.
-    pub(crate) fn forget(&mut self, lane: usize) {
-        self.allocations.retain(|_, room| room.lane != lane);
-        self.used[lane] = self.handles.values().filter(|handle| handle.room.lane == lane).map(|h| h.room.bytes).sum();
+    /// What was allocated in this context is gone with it.
+    pub(crate) fn forget(&mut self, context: u64) {
+        let used = &mut self.used;
+        self.allocations.retain(|_, gone| {
+            if gone.context == context {
+                used[gone.room.lane] = used[gone.room.lane].saturating_sub(gone.room.bytes);
+            }
+            gone.context != context
+        });
     }
 }
 
@@ -130,7 +142,7 @@ mod tests {
     fn what_would_go_beyond_the_limit_is_refused_and_costs_nothing() {
         let mut book = Book::default();
         let taken = book.take(room(1, 60), 100).unwrap();
-        book.allocated(0x1000, taken, 60);
+        book.allocated(0x1000, taken, 60, 1);
         assert_eq!(book.take(room(1, 41), 100), None);
         assert_eq!((book.used(1), book.used(0)), (60, 0));
         assert!(book.take(room(1, 40), 100).is_some());
@@ -142,7 +154,7 @@ mod tests {
     fn memory_that_is_larger_than_asked_counts_as_it_is() {
         let mut book = Book::default();
         let taken = book.take(room(0, 100), 0).unwrap();
-        book.allocated(1, taken, 512);
+        book.allocated(1, taken, 512, 1);
         assert_eq!(book.used(0), 512);
         assert_eq!(book.freed(1), Some(0));
         assert_eq!(book.used(0), 0);
@@ -178,10 +190,13 @@ mod tests {
     fn a_context_takes_its_allocations_with_it_but_not_created_memory() {
         let mut book = Book::default();
         let (a, b) = (book.take(room(2, 10), 0).unwrap(), book.take(room(2, 5), 0).unwrap());
-        book.allocated(1, a, 10);
+        book.allocated(1, a, 10, 77);
         book.created(7, b);
-        book.forget(2);
-        assert_eq!(book.used(2), 5);
+        let other = book.take(room(2, 3), 0).unwrap();
+        book.allocated(2, other, 3, 78);
+        book.forget(77);
+        assert_eq!(book.used(2), 8, "nor what another context has on the same GPU");
+        assert_eq!((book.freed(1), book.freed(2)), (None, Some(2)));
     }
 
     proptest! {
@@ -190,7 +205,7 @@ mod tests {
             let mut book = Book::default();
             for (address, bytes) in sizes.iter().enumerate() {
                 let taken = book.take(room(3, *bytes), 0).unwrap();
-                book.allocated(address as u64, taken, *bytes);
+                book.allocated(address as u64, taken, *bytes, 1);
             }
             prop_assert_eq!(book.used(3), sizes.iter().sum::<u64>());
             let mut addresses: Vec<u64> = (0..sizes.len() as u64).collect();

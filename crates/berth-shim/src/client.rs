@@ -1,46 +1,57 @@
 //! This process as a client of the daemon: what it was given, the GPUs it uses, the streams it is known by.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use berth_proto::cuda::{STREAM_LEGACY, STREAM_PER_THREAD};
 use berth_proto::shim::message::Lane as LaneMessage;
-use berth_proto::shim::sys::Page;
-use berth_proto::shim::{FromClient, LANES, LaneLedger, LaneOrders, Ledger, Orders};
+use berth_proto::shim::{FromClient, LANES, LaneLedger, LaneOrders, Ledger};
 
+use crate::attach::Connection;
+use crate::blind::Blind;
 use crate::book::Book;
-use crate::estimate::{Estimates, mix};
+use crate::estimate::Estimates;
 use crate::lane::Lane;
+use crate::leaving::Leaving;
 use crate::samples::Samples;
 use crate::state::{self, MEMORY, WORK};
-use crate::streams::{Identity, Stream, Streams};
+use crate::streams::{Identity, Streams, default_key};
+use crate::sys::current::Kept;
 use crate::sys::driver::Driver;
 use crate::sys::process;
-use crate::sys::socket::{Bell, Socket};
 use crate::sys::stop::Readers;
 
 /// How long a GPU's first use waits for its orders, so that a cap counts from the first allocation on.
 const ORDERS_WAIT: Duration = Duration::from_millis(20);
+/// How long the process's end waits for a call of ours to the driver.
+const END_WAIT: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) driver: Driver,
-    pub(crate) socket: Socket,
-    pub(crate) bell: Bell,
-    ledger: Page<Ledger>,
-    orders: Page<Orders>,
+    connection: Kept<Connection>,
     pub(crate) lanes: [Lane; LANES],
     pub(crate) streams: Streams,
     pub(crate) estimates: Estimates,
     pub(crate) samples: Samples,
     pub(crate) readers: Readers,
+    pub(crate) blind: Blind,
+    leaving: Mutex<Vec<Leaving>>,
     book: Mutex<Book>,
     opening: Mutex<()>,
-    /// Held by our thread while it uses events, and by whoever takes them away.
+    meeting: Mutex<()>,
+    /// Held by the thread that looks at the GPU while it uses events, and by whoever takes them away.
     events: Mutex<()>,
+    /// Streams of our own, with which the GPU sets words to 0, and their contexts. Only with `events` held.
+    pub(crate) freeing: Mutex<Vec<(u64, u64)>>,
+    looker: OnceLock<Thread>,
+    /// When the thread that looks at the GPU last came to an end of it.
+    pub(crate) looked_at_ns: AtomicU64,
     ended: AtomicBool,
+    is_broken: AtomicBool,
 }
 
 /// A stream as a call finds it.
@@ -54,31 +65,74 @@ pub(crate) struct Seen {
 }
 
 impl Client {
-    pub(crate) fn new(driver: Driver, socket: Socket, bell: Bell, ledger: Page<Ledger>, orders: Page<Orders>) -> Self {
+    pub(crate) fn new(driver: Driver, connection: Connection) -> Self {
         Self {
             driver,
-            socket,
-            bell,
-            ledger,
-            orders,
+            connection: Kept::new(connection),
             lanes: std::array::from_fn(|_| Lane::new()),
             streams: Streams::new(),
             estimates: Estimates::new(),
             samples: Samples::new(),
             readers: Readers::default(),
+            blind: Blind::default(),
+            leaving: Mutex::default(),
             book: Mutex::default(),
             opening: Mutex::default(),
+            meeting: Mutex::default(),
             events: Mutex::default(),
+            freeing: Mutex::default(),
+            looker: OnceLock::new(),
+            looked_at_ns: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
         }
     }
 
+    #[inline]
+    pub(crate) fn connection(&self) -> &'static Connection {
+        self.connection.get()
+    }
+
+    /// Another daemon, or none: what was given before is not looked at any more.
+    pub(crate) fn exchange(&self, connection: Connection) {
+        self.connection.exchange(connection);
+        for index in (0..LANES).filter(|index| self.lanes[*index].device().is_some()) {
+            self.announce(index);
+            self.ledger(index).memory_bytes.store(self.book().used(index), Ordering::Relaxed);
+        }
+    }
+
+    /// Who looks at the GPU, from now on.
+    pub(crate) fn look_here(&self) {
+        let _ = self.looker.set(std::thread::current());
+    }
+
+    /// Has the GPU be looked at soon. No descriptor is in it that a program could close.
+    pub(crate) fn ring(&self) {
+        if let Some(thread) = self.looker.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Something of ours has gone wrong: everything is let go of, for good.
+    pub(crate) fn set_broken(&self) {
+        self.is_broken.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn leaving(&self) -> MutexGuard<'_, Vec<Leaving>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn orders(&self, lane: usize) -> &LaneOrders {
-        &self.orders.lanes[lane]
+        &self.connection().orders.lanes[lane]
     }
 
     pub(crate) fn ledger(&self, lane: usize) -> &LaneLedger {
-        &self.ledger.lanes[lane]
+        &self.connection().ledger.lanes[lane]
     }
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
@@ -91,8 +145,12 @@ impl Client {
         (!self.ended.load(Ordering::SeqCst)).then_some(held)
     }
 
+    pub(crate) fn whole_ledger(&self) -> &Ledger {
+        &self.connection().ledger
+    }
+
     pub(crate) fn harvest(&self) {
-        self.samples.harvest(&self.driver, &self.estimates, &self.ledger);
+        self.samples.harvest(&self.driver, &self.estimates, self.whole_ledger());
     }
 
     /// The GPU of this thread's context, which is announced at its first use.
@@ -112,37 +170,44 @@ impl Client {
 
     fn open_lane(&self, device: c_int) -> Option<usize> {
         let index = self.lanes.iter().position(|lane| lane.device().is_none())?;
-        let uuid = self.driver.uuid(device)?;
         let lane = &self.lanes[index];
+        let _ = lane.uuid.set(self.driver.uuid(device)?);
         lane.waits_on_gpu.store(self.driver.can_wait_on_gpu(device), Ordering::Relaxed);
         lane.divides.store(self.driver.can_divide(device), Ordering::Relaxed);
-        let ledger = self.ledger(index);
-        for (word, half) in ledger.uuid.iter().zip(uuid.chunks_exact(8)) {
-            word.store(half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Ordering::Relaxed);
-        }
-        ledger.uuid_known.store(1, Ordering::Release);
-        self.ledger.lane_count.fetch_add(1, Ordering::Release);
-        let changes = self.orders.changes.load(Ordering::Acquire);
+        lane.sm_count.store(self.driver.sm_count(device), Ordering::Relaxed);
+        let changes = self.connection().orders.changes.load(Ordering::Acquire);
         lane.open(device);
-        let told = self.socket.send(
-            &FromClient::Lane(LaneMessage {
-                lane: u8::try_from(index).ok()?,
-                uuid,
-                sm_count: self.driver.sm_count(device),
-                waits_on_gpu: lane.waits_on_gpu.load(Ordering::Relaxed),
-                divides: lane.divides.load(Ordering::Relaxed),
-            })
-            .to_packet(),
-        );
-        if told.is_ok() {
+        if self.announce(index) {
             self.wait_for_orders(changes);
         }
         Some(index)
     }
 
+    /// Tells this daemon of a GPU, once. Whether it could be told.
+    fn announce(&self, index: usize) -> bool {
+        let (connection, lane, ledger) = (self.connection(), &self.lanes[index], self.ledger(index));
+        let (Some(uuid), Ok(number)) = (lane.uuid.get().copied(), u8::try_from(index)) else { return false };
+        if connection.told[index].swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        for (word, half) in ledger.uuid.iter().zip(uuid.chunks_exact(8)) {
+            word.store(half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Ordering::Relaxed);
+        }
+        ledger.uuid_known.store(1, Ordering::Release);
+        connection.ledger.lane_count.fetch_add(1, Ordering::Release);
+        let message = FromClient::Lane(LaneMessage {
+            lane: number,
+            uuid,
+            sm_count: lane.sm_count.load(Ordering::Relaxed),
+            waits_on_gpu: lane.waits_on_gpu.load(Ordering::Relaxed),
+            divides: lane.divides.load(Ordering::Relaxed),
+        });
+        connection.socket.as_ref().is_some_and(|socket| socket.send(&message.to_packet()).is_ok())
+    }
+
     fn wait_for_orders(&self, changes: u32) {
         let until = process::now_ns().saturating_add(u64::try_from(ORDERS_WAIT.as_nanos()).unwrap_or(u64::MAX));
-        while self.orders.changes.load(Ordering::Acquire) == changes && process::now_ns() < until {
+        while self.connection().orders.changes.load(Ordering::Acquire) == changes && process::now_ns() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -150,19 +215,21 @@ impl Client {
     /// The stream that a handle means, which is never 0 here: `None` without a context, or on a GPU that is not minded.
     pub(crate) fn stream(&self, handle: u64) -> Option<Seen> {
         let (key, thread) = match handle {
-            STREAM_LEGACY => (mix(self.driver.current_context()?) | 1 << 63, 0),
+            STREAM_LEGACY => (default_key(self.driver.current_context()?, 0), 0),
             STREAM_PER_THREAD => {
                 let thread = process::thread_number();
-                (mix(self.driver.current_context()? ^ thread << 48) | 1 << 63, thread)
+                (default_key(self.driver.current_context()?, thread), thread)
             }
             named => (named, 0),
         };
-        if let Some(place) = self.streams.find(key) {
-            let stream = self.streams.get(place);
-            let lane = stream.lane.load(Ordering::Relaxed) as usize;
-            return Some(Seen { key, place: Some(place), lane, context: stream.context.load(Ordering::Relaxed) });
-        }
-        self.meet(handle, key, thread)
+        self.seen(key).or_else(|| self.meet(handle, key, thread))
+    }
+
+    fn seen(&self, key: u64) -> Option<Seen> {
+        let place = self.streams.find(key)?;
+        let stream = self.streams.get(place);
+        let lane = stream.lane.load(Ordering::Relaxed) as usize;
+        Some(Seen { key, place: Some(place), lane, context: stream.context.load(Ordering::Relaxed) })
     }
 
     /// A stream that is seen for the first time.
@@ -177,6 +244,11 @@ impl Client {
             self.driver.within(context, || self.driver.current_device())??
         };
         let lane = self.lane_of(device)?;
+        // Another thread may be meeting it, too.
+        let _meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = self.seen(key) {
+            return Some(seen);
+        }
         let place = self.streams.insert(key, Identity { context, thread, lane });
         Some(Seen { key, place, lane, context })
     }
@@ -184,58 +256,46 @@ impl Client {
     /// The program has waited for the stream: what it launches next is first again.
     pub(crate) fn waited_for(&self, handle: u64) {
         if let Some(place) = self.stream(handle).and_then(|seen| seen.place) {
-            self.streams.get(place).position.store(0, Ordering::Relaxed);
+            let stream = self.streams.get(place);
+            stream.waited_at.store(stream.pieces.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
-    /// Streams that are about to go.
-    pub(crate) fn forget_streams(&self, matches: impl Fn(&Stream) -> bool) {
-        if let Some(_held) = self.events() {
-            for event in self.streams.forget(matches) {
-                self.driver.destroy_event(event);
-            }
-        }
-    }
-
+    /// Before a stream goes: what is under way in it still counts, and its handle may soon mean another.
     pub(crate) fn forget_stream(&self, handle: u64) {
         if let Some(_held) = self.events()
             && let Some(place) = self.streams.find(handle)
         {
-            for event in self.streams.give_back(place) {
-                self.driver.destroy_event(event);
+            self.streams.orphan(place);
+            self.ring();
+        }
+    }
+
+    /// Destroys a context by `destroy`, which says whether it is gone; then nothing of it is used again.
+    pub(crate) fn destroy(&self, context: Option<u64>, destroy: impl FnOnce() -> bool) {
+        // Nobody asks for events of it meanwhile.
+        let held = self.events();
+        let is_gone = destroy();
+        if let Some(context) = context.filter(|_| is_gone) {
+            // Its events are gone with it.
+            drop(self.streams.forget(|stream| stream.context.load(Ordering::Relaxed) == context));
+            self.samples.forget(|gone| gone == context);
+            self.blind.forget(context);
+            self.freeing.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != context);
+            for (index, lane) in self.lanes.iter().enumerate() {
+                lane.forget_addresses(context);
+                if let Ok(mut long) = lane.long.lock() {
+                    long.forget(context);
+                }
+                let mut book = self.book();
+                book.forget(context);
+                self.ledger(index).memory_bytes.store(book.used(index), Ordering::Relaxed);
+            }
+            for leaving in self.leaving().iter_mut() {
+                leaving.registered = leaving.registered.filter(|(_, of)| *of != context);
             }
         }
-    }
-
-    /// Before a context is destroyed: nothing of it is used again.
-    pub(crate) fn forget_context(&self, context: u64) {
-        self.forget_streams(|stream| stream.context.load(Ordering::Relaxed) == context);
-        self.samples.forget(|gone| gone == context);
-        let device = self.driver.within(context, || self.driver.current_device()).flatten();
-        if let Some(lane) = device.and_then(|device| self.lanes.iter().position(|lane| lane.device() == Some(device))) {
-            self.lanes[lane].forget_addresses();
-            self.forget_memory(lane);
-        }
-    }
-
-    /// Before the primary context of a device may go.
-    pub(crate) fn forget_device(&self, device: c_int, with_memory: bool) {
-        let Some(lane) = self.lanes.iter().position(|lane| lane.device() == Some(device)) else { return };
-        self.forget_streams(|stream| stream.lane.load(Ordering::Relaxed) as usize == lane);
-        self.samples.forget(|_| true);
-        self.lanes[lane].forget_addresses();
-        if let Ok(mut long) = self.lanes[lane].long.lock() {
-            long.forget();
-        }
-        if with_memory {
-            self.forget_memory(lane);
-        }
-    }
-
-    fn forget_memory(&self, lane: usize) {
-        let mut book = self.book();
-        book.forget(lane);
-        self.ledger(lane).memory_bytes.store(book.used(lane), Ordering::Relaxed);
+        drop(held);
     }
 
     /// What calls are to mind from now on.
@@ -255,13 +315,19 @@ impl Client {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    /// At the process's end.
+    /// At the process's end: words first, by plain stores, and only then is it waited for that our calls to the driver end.
     pub(crate) fn end(&self) {
-        let _held = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         self.ended.store(true, Ordering::SeqCst);
-        let reading = self.readers.enter();
-        for lane in self.lanes.iter().filter(|lane| lane.is_raised()) {
-            lane.lower(&reading, lane.started.load(Ordering::SeqCst));
+        {
+            let reading = self.readers.enter();
+            for lane in &self.lanes {
+                lane.let_go(&reading);
+                lane.free(&reading);
+            }
+        }
+        let until = process::now_ns().saturating_add(u64::try_from(END_WAIT.as_nanos()).unwrap_or(u64::MAX));
+        while matches!(self.events.try_lock(), Err(std::sync::TryLockError::WouldBlock)) && process::now_ns() < until {
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 }

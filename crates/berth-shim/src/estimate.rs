@@ -32,7 +32,7 @@ pub(crate) struct Shape {
     pub(crate) function: u64,
     pub(crate) blocks: u32,
     pub(crate) threads_per_block: u32,
-    /// Of copies and fills.
+    /// Of copies and fills; of kernels the shared memory that they ask for.
     pub(crate) bytes: u64,
 }
 
@@ -48,16 +48,24 @@ pub(crate) struct Place {
     /// 0 until it was measured.
     took_ns: AtomicU64,
     seen: AtomicU32,
+    /// Blocks that fit on an SM; 0 until it was asked for.
+    blocks_per_sm: AtomicU32,
 }
+
+/// Asked for, and the driver does not say.
+const UNKNOWN_BLOCKS: u32 = u32::MAX;
 
 // === impl Shape ===
 
 impl Shape {
     /// Copies of about the same size are alike. Never 0.
     fn key(self) -> u64 {
-        let size_class = u64::from(64 - self.bytes.leading_zeros());
+        let size_class = match self.kind {
+            SampleKind::Kernel => self.bytes << 8,
+            _ => u64::from(64 - self.bytes.leading_zeros()),
+        };
         let shape = u64::from(self.blocks) << 32 | u64::from(self.threads_per_block);
-        let parts = [u64::from(self.kind as u8) << 8 | size_class, self.function, shape];
+        let parts = [u64::from(self.kind as u8) ^ size_class << 8, self.function, shape];
         parts.into_iter().fold(0, |key, part| mix(key ^ part)) | 1
     }
 
@@ -110,6 +118,20 @@ impl Place {
         every > 0 && (seen < FIRST || seen.is_multiple_of(every))
     }
 
+    /// How many blocks fit on an SM, if that is known.
+    pub(crate) fn blocks_per_sm(&self) -> Option<u32> {
+        Some(self.blocks_per_sm.load(Ordering::Relaxed)).filter(|blocks| !matches!(*blocks, 0 | UNKNOWN_BLOCKS))
+    }
+
+    /// Asks for it, the first time.
+    pub(crate) fn ask_blocks_per_sm(&self, ask: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        if self.blocks_per_sm.load(Ordering::Relaxed) == 0 {
+            let told = ask().filter(|blocks| *blocks > 0).unwrap_or(UNKNOWN_BLOCKS);
+            self.blocks_per_sm.store(told, Ordering::Relaxed);
+        }
+        self.blocks_per_sm()
+    }
+
     pub(crate) fn learn(&self, took_ns: u64) {
         self.took_ns.store(follow(self.known_ns(), took_ns), Ordering::Relaxed);
     }
@@ -154,6 +176,18 @@ mod tests {
         assert_ne!(place(kernel(7)), place(kernel(8)));
         assert_ne!(place(kernel(7)), place(Shape { blocks: 64, ..kernel(7) }));
         assert_ne!(place(kernel(7)), place(Shape { kind: SampleKind::Graph, ..kernel(7) }));
+    }
+
+    #[test]
+    fn how_many_blocks_fit_is_asked_once_for_each_shape() {
+        let estimates = Estimates::new();
+        let place = estimates.place(kernel(7)).unwrap();
+        assert_eq!(place.blocks_per_sm(), None);
+        assert_eq!(place.ask_blocks_per_sm(|| Some(4)), Some(4));
+        assert_eq!(place.ask_blocks_per_sm(|| panic!("it is known")), Some(4));
+        let other = estimates.place(Shape { bytes: 1, ..kernel(7) }).unwrap();
+        assert_eq!(other.ask_blocks_per_sm(|| None), None, "with other shared memory it is another shape");
+        assert_eq!(other.ask_blocks_per_sm(|| panic!("the driver does not say")), None);
     }
 
     #[test]

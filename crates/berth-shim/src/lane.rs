@@ -4,8 +4,10 @@
 //! count again afterwards. So no work is submitted with the words down and left like that.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use berth_proto::shim::Stop;
 
 use crate::long::Long;
 use crate::pace::Pace;
@@ -22,8 +24,10 @@ const UNREGISTRABLE: u64 = 1;
 pub(crate) struct Lane {
     /// Negative until the GPU is used.
     device: AtomicI32,
+    pub(crate) uuid: OnceLock<[u8; 16]>,
     pub(crate) waits_on_gpu: AtomicBool,
     pub(crate) divides: AtomicBool,
+    pub(crate) sm_count: AtomicU32,
     pub(crate) leads: [StopSlot; MOST_LEADS],
     pub(crate) yields: [YieldSlot; MOST_WAITS],
     leading: AtomicU32,
@@ -35,10 +39,15 @@ pub(crate) struct Lane {
     pub(crate) finished: AtomicU64,
     /// Until when work in streams without a place is thought to last.
     pub(crate) blind_until_ns: AtomicU64,
-    /// Waits were put into streams without a place, of which nobody can tell when they have passed.
-    pub(crate) has_blind_waits: AtomicBool,
+    /// When the request that is under way began; 0 if none is.
+    pub(crate) request_began_ns: AtomicU64,
+    /// Nothing is thought to be under way.
+    pub(crate) is_idle: AtomicBool,
     /// Each round, an event is recorded behind what every stream had when it began. By then old waits have passed.
     pub(crate) round: AtomicU64,
+    /// The last round that all streams have passed, and when that was seen.
+    pub(crate) passed: AtomicU64,
+    pub(crate) passed_at_ns: AtomicU64,
     pub(crate) pace: Pace,
     pub(crate) long: Mutex<Long>,
 }
@@ -47,7 +56,13 @@ pub(crate) struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct YieldSlot {
     pub(crate) stop: StopSlot,
+    /// Not waited for: its stop was given up, or the daemon has freed this client.
+    pub(crate) is_free: AtomicBool,
+    /// The page is closed to others, so that the GPU may look at it.
+    pub(crate) is_closed: AtomicBool,
     address: AtomicU64,
+    /// The context in which the GPU was told of it.
+    context: AtomicU64,
 }
 
 /// The side of a link.
@@ -61,8 +76,10 @@ impl Lane {
     pub(crate) fn new() -> Self {
         Self {
             device: AtomicI32::new(-1),
+            uuid: OnceLock::new(),
             waits_on_gpu: AtomicBool::new(false),
             divides: AtomicBool::new(false),
+            sm_count: AtomicU32::new(0),
             leads: std::array::from_fn(|_| StopSlot::default()),
             yields: std::array::from_fn(|_| YieldSlot::default()),
             leading: AtomicU32::new(0),
@@ -72,8 +89,11 @@ impl Lane {
             started: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             blind_until_ns: AtomicU64::new(0),
-            has_blind_waits: AtomicBool::new(false),
+            request_began_ns: AtomicU64::new(0),
+            is_idle: AtomicBool::new(true),
             round: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            passed_at_ns: AtomicU64::new(0),
             pace: Pace::default(),
             long: Mutex::default(),
         }
@@ -110,10 +130,7 @@ impl Lane {
 
     /// Lowers the words, unless work has begun since `started` was read; true if they stay down.
     pub(crate) fn lower(&self, reading: &Reading<'_>, started: u64) -> bool {
-        self.raised.store(0, Ordering::SeqCst);
-        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)) {
-            stop.word.store(0, Ordering::SeqCst);
-        }
+        self.let_go(reading);
         if self.started.load(Ordering::SeqCst) == started {
             return true;
         }
@@ -122,11 +139,49 @@ impl Lane {
         false
     }
 
-    /// A number that differs each time, so that whoever is stopped sees that it was let go in between.
+    /// A number that differs each time, so that whoever is stopped sees that it was let go in between. Odd: the daemon's are even.
     fn store_all(&self, reading: &Reading<'_>) {
-        let value = self.raises.fetch_add(2, Ordering::Relaxed) | 1;
-        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)) {
+        let value = self.next_raise();
+        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)).filter(|stop| !is_muted(stop)) {
             stop.word.store(value, Ordering::SeqCst);
+        }
+    }
+
+    fn next_raise(&self) -> u32 {
+        self.raises.fetch_add(2, Ordering::Relaxed) | 1
+    }
+
+    /// While the words are up: raises those anew that somebody has let go of. Who was freed for a while has had that while.
+    pub(crate) fn raise_again(&self, reading: &Reading<'_>) {
+        let value = self.next_raise();
+        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)).filter(|stop| !is_muted(stop)) {
+            let _ = stop.word.compare_exchange(0, value, Ordering::SeqCst, Ordering::Relaxed);
+        }
+        if !self.is_raised() {
+            // Lowered meanwhile, by the process's end.
+            self.let_go(reading);
+        }
+    }
+
+    /// Of a page that is put in while the words are up.
+    pub(crate) fn raise_one(&self, stop: &Stop) {
+        if self.is_raised() && !is_muted(stop) {
+            stop.word.store(self.next_raise(), Ordering::SeqCst);
+        }
+    }
+
+    /// Sets all words of those that yield to this client to 0, whatever is under way.
+    pub(crate) fn let_go(&self, reading: &Reading<'_>) {
+        self.raised.store(0, Ordering::SeqCst);
+        for stop in self.leads.iter().filter_map(|slot| slot.get(reading)) {
+            stop.word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Sets all words that this client waits for to 0.
+    pub(crate) fn free(&self, reading: &Reading<'_>) {
+        for stop in self.yields.iter().filter_map(|slot| slot.stop.get(reading)) {
+            stop.word.store(0, Ordering::SeqCst);
         }
     }
 
@@ -144,23 +199,36 @@ impl Lane {
     }
 
     /// What was registered with a context is gone with it.
-    pub(crate) fn forget_addresses(&self) {
-        for slot in &self.yields {
+    pub(crate) fn forget_addresses(&self, context: u64) {
+        for slot in self.yields.iter().filter(|slot| slot.context.load(Ordering::SeqCst) == context) {
             slot.address.store(UNREGISTERED, Ordering::SeqCst);
         }
     }
 }
 
+fn is_muted(stop: &Stop) -> bool {
+    stop.muted.load(Ordering::Relaxed) != 0
+}
+
 impl YieldSlot {
-    /// Where the GPU finds the word, registered at the first use; `None` if it cannot.
-    pub(crate) fn address(&self, register: impl FnOnce() -> Option<u64>, unregister: impl FnOnce()) -> Option<u64> {
+    /// Where the GPU finds the word, registered in this context at the first use; `None` if it cannot, or may not yet.
+    pub(crate) fn address(
+        &self,
+        context: u64,
+        register: impl FnOnce() -> Option<u64>,
+        unregister: impl FnOnce(),
+    ) -> Option<u64> {
         let known = self.address.load(Ordering::Acquire);
         if known > UNREGISTRABLE {
             return Some(known);
         }
+        if !self.is_closed.load(Ordering::Acquire) {
+            return None;
+        }
         // Whoever comes second waits on its CPU this once.
         let first = self.address.compare_exchange(UNREGISTERED, UNREGISTRABLE, Ordering::AcqRel, Ordering::Relaxed);
         let address = first.ok().and_then(|_| register())?;
+        self.context.store(context, Ordering::SeqCst);
         let kept = self.address.compare_exchange(UNREGISTRABLE, address, Ordering::AcqRel, Ordering::Relaxed);
         if kept.is_err() {
             // The link was taken out meanwhile.
@@ -170,16 +238,27 @@ impl YieldSlot {
         Some(address)
     }
 
-    /// Whether the GPU knows its page.
-    pub(crate) fn clear(&self) -> bool {
+    /// Where the GPU knows its page, and in which context.
+    pub(crate) fn clear(&self) -> Option<(u64, u64)> {
         self.stop.take_out();
-        self.address.swap(UNREGISTERED, Ordering::SeqCst) > UNREGISTRABLE
+        let address = self.address.swap(UNREGISTERED, Ordering::SeqCst);
+        (address > UNREGISTRABLE).then(|| (address, self.context.load(Ordering::SeqCst)))
+    }
+
+    /// For a link that has just been put in.
+    pub(crate) fn begin(&self, is_closed: bool) {
+        self.is_free.store(false, Ordering::SeqCst);
+        self.is_closed.store(is_closed, Ordering::SeqCst);
+    }
+
+    pub(crate) fn known_address(&self) -> Option<(u64, u64)> {
+        let address = self.address.load(Ordering::SeqCst);
+        (address > UNREGISTRABLE).then(|| (address, self.context.load(Ordering::SeqCst)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_proto::shim::Stop;
     use berth_proto::shim::sys::{Page, Writers};
 
     use super::*;
@@ -220,20 +299,57 @@ mod tests {
     #[test]
     fn a_page_is_registered_once_and_not_tried_again_where_that_fails() {
         let slot = YieldSlot::default();
-        assert_eq!(slot.address(|| Some(0x7000), || ()), Some(0x7000));
-        assert_eq!(slot.address(|| panic!("it is known"), || ()), Some(0x7000));
-        assert!(slot.clear() && !slot.clear(), "it was known, and is not any more");
+        assert_eq!(slot.address(9, || panic!("others may still map it"), || ()), None);
+        slot.begin(true);
+        assert_eq!(slot.address(9, || Some(0x7000), || ()), Some(0x7000));
+        assert_eq!(slot.address(9, || panic!("it is known"), || ()), Some(0x7000));
+        assert_eq!(slot.clear(), Some((0x7000, 9)));
+        assert_eq!(slot.clear(), None, "it is not known any more");
         let slot = YieldSlot::default();
-        assert_eq!(slot.address(|| None, || ()), None);
-        assert_eq!(slot.address(|| panic!("it was tried"), || ()), None);
+        slot.begin(true);
+        assert_eq!(slot.address(9, || None, || ()), None);
+        assert_eq!(slot.address(9, || panic!("it was tried"), || ()), None);
+    }
+
+    #[test]
+    fn a_page_is_forgotten_with_the_context_that_knows_it_and_with_no_other() {
+        let lane = Lane::new();
+        lane.yields[2].begin(true);
+        lane.yields[2].address(9, || Some(0x7000), || ());
+        lane.forget_addresses(8);
+        assert_eq!(lane.yields[2].known_address(), Some((0x7000, 9)));
+        lane.forget_addresses(9);
+        assert_eq!(lane.yields[2].known_address(), None);
+    }
+
+    #[test]
+    fn a_word_that_was_let_go_comes_up_again_and_one_that_nobody_wants_does_not() {
+        let (lane, page, readers) = led();
+        let reading = readers.enter();
+        lane.raise(&reading);
+        let first = page.word.swap(0, Ordering::SeqCst);
+        lane.raise_again(&reading);
+        let second = page.word.load(Ordering::SeqCst);
+        assert!(second != 0 && second != first, "another raise");
+        lane.raise_again(&reading);
+        assert_eq!(page.word.load(Ordering::SeqCst), second, "it was up");
+        page.word.store(0, Ordering::SeqCst);
+        page.muted.store(1, Ordering::SeqCst);
+        lane.raise_again(&reading);
+        assert_eq!(page.word.load(Ordering::SeqCst), 0);
+        lane.lower(&reading, 0);
+        lane.raise(&reading);
+        assert_eq!(page.word.load(Ordering::SeqCst), 0);
     }
 
     #[test]
     fn a_page_whose_link_goes_while_it_is_registered_is_unregistered() {
         let (slot, unregistered) = (YieldSlot::default(), std::cell::Cell::new(false));
+        slot.begin(true);
         let address = slot.address(
+            9,
             || {
-                assert!(!slot.clear());
+                assert_eq!(slot.clear(), None);
                 Some(0x7000)
             },
             || unregistered.set(true),

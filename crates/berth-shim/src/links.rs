@@ -1,25 +1,30 @@
-//! The links of this client, as our thread keeps them: their pages, which stops are up since when, and pages that are to go.
+//! The links of this client, as the thread that frees keeps them: their pages, which stops are up since when, and pages that are to go.
 //!
-//! A page that was taken out is kept until nobody can look at it any more: no call of the program, and, where the client
-//! yielded, no wait that is still in a stream. Until then its word is kept at 0.
+//! Nothing here calls the driver or waits for anybody who does: words are set to 0 by plain stores. A page that was taken out is kept
+//! until nobody can look at it any more: no call of the program, and, where the client yielded, no wait that is still in a stream. Until
+//! then its word is kept at 0.
+//!
+//! A stop is *given up* when it has lasted too long: the streams have not got on for so long, whatever the word was in between. That
+//! counts for one raise: it ends when the word has another value and the streams have got on.
 
+use std::fs::File;
 use std::sync::atomic::Ordering;
 
-use berth_proto::shim::sys::Page;
+use berth_proto::shim::sys::{Page, close_to_others};
 use berth_proto::shim::{LANES, Stop};
 
 use crate::client::Client;
-use crate::lane::Side;
+use crate::lane::{Lane, Side};
+use crate::leaving::Leaving;
 
 /// Pages that wait for a GPU's streams; beyond, new links are passed over.
 const MOST_LEAVING: usize = 256;
+/// A page is closed to others when its leader has mapped it, or after this: one that never does is not waited for.
+const CLOSED_AFTER_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: Vec<Link>,
-    leaving: Vec<Leaving>,
-    /// GPUs whose streams are being asked whether they have passed.
-    asking: [bool; LANES],
 }
 
 #[derive(Debug)]
@@ -29,23 +34,54 @@ struct Link {
     side: Side,
     slot: usize,
     page: Page<Stop>,
-    /// The word when it was last looked at, and since when it was that.
-    word: u32,
-    since_ns: u64,
+    /// Until the page is closed to others.
+    file: Option<File>,
+    added_ns: u64,
+    /// When the word was last seen at 0, unless it was set to that here.
+    down_at_ns: u64,
+    stop: Obeyed,
 }
 
-#[derive(Debug)]
-struct Leaving {
-    lane: usize,
-    side: Side,
-    slot: usize,
-    /// The GPU knows it, so waits for it may be in streams.
-    is_registered: bool,
-    page: Page<Stop>,
-    generation: u64,
-    /// The round in which the GPU's streams are asked about it.
-    round: Option<u64>,
+/// Whether a client obeys a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obeyed {
+    Yes,
+    /// Not this raise of it.
+    GivenUp {
+        value: u32,
+        at_ns: u64,
+        fought: u64,
+    },
 }
+
+/// What was found on one GPU at a look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Since when a stop that is obeyed has kept the streams; 0: none does.
+    pub(crate) stopped_since_ns: u64,
+    pub(crate) given_up: u32,
+    pub(crate) newly_given_up: u64,
+    /// Words that were up although they had been set to 0 here.
+    pub(crate) fought: u64,
+    /// The link that keeps the streams although its word was set to 0, and since when.
+    pub(crate) stuck: Option<(u64, u64)>,
+}
+
+/// What a look needs to know of a GPU.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) longest_ns: u64,
+    /// The daemon says that no stop is to be obeyed.
+    pub(crate) is_freed: bool,
+    pub(crate) is_idle: bool,
+    /// When its streams last got on, or had nothing to do before.
+    pub(crate) got_on_ns: u64,
+}
+
+/// Streams that stand for so long after their words were set to 0 do not see it.
+pub(crate) const STUCK_AFTER_NS: u64 = 20_000_000;
+/// A word that is found raised so often after it was set to 0 is raised by somebody who will not let go.
+pub(crate) const FOUGHT_OFTEN: u64 = 3;
 
 impl Links {
     /// False: there is no room for it, so it counts for nothing.
@@ -55,115 +91,271 @@ impl Links {
         id: u64,
         lane: usize,
         side: Side,
-        page: Page<Stop>,
+        (page, file): (Page<Stop>, File),
         now_ns: u64,
     ) -> bool {
         let known = &client.lanes[lane];
-        let is_left = |slot: usize| self.is_left(client, lane, side, slot);
+        let leaving = client.leaving();
+        let was_there = |it: &&Leaving, slot| (it.lane, it.side, it.slot) == (lane, side, slot);
+        let is_left = |slot: usize| {
+            leaving.iter().filter(|it| was_there(it, slot)).all(|it| client.readers.all_left(it.generation))
+        };
         let free = match side {
             Side::Leads => (0..known.leads.len()).find(|slot| known.leads[*slot].is_empty() && is_left(*slot)),
             Side::Yields => (0..known.yields.len()).find(|slot| known.yields[*slot].stop.is_empty() && is_left(*slot)),
         };
-        let Some(slot) = free.filter(|_| self.leaving.len() < MOST_LEAVING && known.device().is_some()) else {
+        let Some(slot) = free.filter(|_| leaving.len() < MOST_LEAVING && known.device().is_some()) else {
             return false;
         };
+        drop(leaving);
         match side {
             Side::Leads => {
+                page.is_led.store(1, Ordering::SeqCst);
                 known.leads[slot].put(&page);
-                if known.is_raised() {
-                    page.word.store(1, Ordering::SeqCst);
-                }
+                known.raise_one(&page);
             }
-            Side::Yields => known.yields[slot].stop.put(&page),
+            Side::Yields => {
+                known.yields[slot].begin(false);
+                known.yields[slot].stop.put(&page);
+            }
         }
         known.count(side, true);
-        let word = page.word.load(Ordering::Relaxed);
-        self.links.push(Link { id, lane, side, slot, page, word, since_ns: now_ns });
+        let file = (side == Side::Yields).then_some(file);
+        let mut link =
+            Link { id, lane, side, slot, page, file, added_ns: now_ns, down_at_ns: now_ns, stop: Obeyed::Yes };
+        link.close(known, now_ns);
+        self.links.push(link);
         true
     }
 
-    /// Whether no call can still be at what was in this slot before.
-    fn is_left(&self, client: &Client, lane: usize, side: Side, slot: usize) -> bool {
-        let was_there = |it: &&Leaving| (it.lane, it.side, it.slot) == (lane, side, slot);
-        self.leaving.iter().filter(was_there).all(|it| client.readers.all_left(it.generation))
-    }
-
     /// Lets go of all links that match.
-    pub(crate) fn remove(&mut self, client: &Client, matches: impl Fn(u64, usize, Side) -> bool) {
+    pub(crate) fn remove(&mut self, client: &Client, matches: impl Fn(u64, usize, Side) -> bool, now_ns: u64) {
         let generation = client.readers.generation();
         for link in self.links.extract_if(.., |link| matches(link.id, link.lane, link.side)) {
             let lane = &client.lanes[link.lane];
-            let is_registered = match link.side {
+            let registered = match link.side {
                 Side::Leads => {
                     lane.leads[link.slot].take_out();
-                    false
+                    None
                 }
                 Side::Yields => lane.yields[link.slot].clear(),
             };
             lane.count(link.side, false);
             link.page.word.store(0, Ordering::SeqCst);
-            let Link { lane, side, slot, page, .. } = link;
-            self.leaving.push(Leaving { lane, side, slot, is_registered, page, generation, round: None });
+            let Link { id, lane, side, slot, page, .. } = link;
+            let leaving = Leaving {
+                id,
+                lane,
+                side,
+                slot,
+                registered,
+                page,
+                generation,
+                round: None,
+                since_ns: now_ns,
+                fought: 0,
+            };
+            client.leaving().push(leaving);
         }
     }
 
-    /// A GPU on which a stop is obeyed for longer than `longest_ns` of it says; 0 has no end. Who has no work obeys none.
-    pub(crate) fn overdue(
+    /// Looks at all words, gives up what lasts too long, and keeps what is free at 0.
+    pub(crate) fn look(
         &mut self,
+        client: &Client,
+        standing: impl Fn(usize) -> Standing,
         now_ns: u64,
-        longest_ns: impl Fn(usize) -> u64,
-        is_idle: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let mut overdue = None;
+    ) -> [Found; LANES] {
+        let mut found = [Found::default(); LANES];
         for link in self.links.iter_mut().filter(|link| link.side == Side::Yields) {
-            let word = link.page.word.load(Ordering::Relaxed);
-            if word == 0 || word != link.word || is_idle(link.lane) {
-                (link.word, link.since_ns) = (word, now_ns);
-            }
-            let longest = longest_ns(link.lane);
-            if longest > 0 && now_ns.saturating_sub(link.since_ns) > longest {
-                overdue = Some(link.lane);
-            }
+            let lane = &client.lanes[link.lane];
+            link.close(lane, now_ns);
+            link.look(standing(link.lane), now_ns, &mut found[link.lane]);
+            let is_free = link.stop != Obeyed::Yes || standing(link.lane).is_freed;
+            lane.yields[link.slot].is_free.store(is_free, Ordering::Relaxed);
         }
-        overdue
+        found
     }
 
+    /// Whether a word has to be looked at often.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.links.iter().any(|link| link.side == Side::Yields && link.word != 0)
+        let is_up = |link: &Link| link.stop != Obeyed::Yes || link.page.word.load(Ordering::Relaxed) != 0;
+        self.links.iter().any(|link| link.side == Side::Yields && (link.file.is_some() || is_up(link)))
     }
 
-    /// Keeps the words of those that leave at 0, and frees those that nobody looks at any more. `has_passed` says of a GPU whether
-    /// all its streams have passed what they had when a round began.
-    pub(crate) fn sweep(&mut self, client: &Client, has_passed: impl Fn(usize, u64) -> bool) {
-        if self.leaving.is_empty() {
+    pub(crate) fn are_yielding(&self) -> bool {
+        self.links.iter().any(|link| link.side == Side::Yields)
+    }
+}
+
+impl Link {
+    fn close(&mut self, lane: &Lane, now_ns: u64) {
+        let is_due =
+            self.page.is_led.load(Ordering::SeqCst) != 0 || now_ns.saturating_sub(self.added_ns) > CLOSED_AFTER_NS;
+        if is_due && let Some(file) = self.file.take() {
+            // One that cannot be closed is never waited for on the GPU.
+            let is_closed = close_to_others(&file).is_ok();
+            lane.yields[self.slot].is_closed.store(is_closed, Ordering::SeqCst);
+        }
+    }
+
+    fn look(&mut self, standing: Standing, now_ns: u64, found: &mut Found) {
+        let word = self.page.word.load(Ordering::Acquire);
+        if standing.is_freed {
+            (self.stop, self.down_at_ns) = (Obeyed::Yes, now_ns);
+            if word != 0 {
+                self.page.word.store(0, Ordering::SeqCst);
+            }
             return;
         }
-        client.readers.turn();
-        let all_left = |leaving: &Leaving| client.readers.all_left(leaving.generation);
-        for leaving in self.leaving.iter().filter(|leaving| leaving.page.word.load(Ordering::Relaxed) != 0) {
-            leaving.page.word.store(0, Ordering::SeqCst);
+        if word == 0 && self.stop == Obeyed::Yes || standing.is_idle {
+            self.down_at_ns = now_ns;
         }
-        self.leaving.retain(|leaving| leaving.is_registered || !all_left(leaving));
-        for lane in 0..client.lanes.len() {
-            let round = &client.lanes[lane].round;
-            if self.asking[lane] && has_passed(lane, round.load(Ordering::SeqCst)) {
-                self.asking[lane] = false;
-                let asked = |leaving: &mut Leaving| leaving.lane == lane && leaving.round.is_some();
-                for leaving in self.leaving.extract_if(.., asked) {
-                    client.driver.unregister(leaving.page.address());
+        match self.stop {
+            Obeyed::Yes => {
+                let since = self.down_at_ns.max(standing.got_on_ns);
+                if word == 0 || standing.is_idle {
+                    return;
                 }
+                if standing.longest_ns == 0 || now_ns.saturating_sub(since) <= standing.longest_ns {
+                    let before = Some(found.stopped_since_ns).filter(|since| *since > 0);
+                    found.stopped_since_ns = before.unwrap_or(u64::MAX).min(since);
+                    return;
+                }
+                self.stop = Obeyed::GivenUp { value: word, at_ns: now_ns, fought: 0 };
+                found.newly_given_up += 1;
+                found.given_up += 1;
+                self.free(word);
             }
-            let mut next =
-                self.leaving.iter_mut().filter(|leaving| leaving.lane == lane && all_left(leaving)).peekable();
-            if !self.asking[lane] && next.peek().is_some() {
-                self.asking[lane] = true;
-                let begun = round.fetch_add(1, Ordering::SeqCst) + 1;
-                next.for_each(|leaving| leaving.round = Some(begun));
+            Obeyed::GivenUp { value, at_ns, fought } => {
+                let got_on = standing.got_on_ns > at_ns || standing.is_idle;
+                if word != 0 && word != value && got_on {
+                    (self.stop, self.down_at_ns) = (Obeyed::Yes, now_ns);
+                    return;
+                }
+                found.given_up += 1;
+                let is_fought = word != 0;
+                if is_fought {
+                    self.stop = Obeyed::GivenUp { value, at_ns, fought: fought + 1 };
+                    found.fought += 1;
+                    self.free(word);
+                }
+                if !got_on && now_ns.saturating_sub(at_ns) > STUCK_AFTER_NS {
+                    if fought >= FOUGHT_OFTEN {
+                        found.stuck.get_or_insert((self.id, at_ns));
+                    }
+                    if is_fought {
+                        crate::leaving::fight(&self.page);
+                    }
+                }
             }
         }
     }
 
-    pub(crate) fn are_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+    /// Only this raise of it: another that has come meanwhile counts.
+    fn free(&self, word: u32) {
+        let _ = self.page.word.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_proto::shim::sys::Writers;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const LONGEST: u64 = 50 * MS;
+
+    fn link() -> Link {
+        let (page, file) = Page::create(c"stop", Writers::All).unwrap();
+        let (side, stop) = (Side::Yields, Obeyed::Yes);
+        Link { id: 4, lane: 0, side, slot: 0, page, file: Some(file), added_ns: 0, down_at_ns: 0, stop }
+    }
+
+    /// A look at this time, with the streams having got on at that time.
+    fn look(link: &mut Link, now_ms: u64, got_on_ms: u64) -> Found {
+        let standing = Standing { longest_ns: LONGEST, is_freed: false, is_idle: false, got_on_ns: got_on_ms * MS };
+        let mut found = Found::default();
+        link.look(standing, now_ms * MS, &mut found);
+        found
+    }
+
+    fn set(link: &Link, word: u32) {
+        link.page.word.store(word, Ordering::SeqCst);
+    }
+
+    fn word(link: &Link) -> u32 {
+        link.page.word.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_stop_is_given_up_when_the_streams_have_not_got_on_for_too_long_whatever_the_word_was() {
+        let mut link = link();
+        look(&mut link, 10, 0);
+        for (at, value) in [(20, 3), (40, 5), (60, 7)] {
+            set(&link, value);
+            assert_eq!(look(&mut link, at, 0).stopped_since_ns, 10 * MS);
+        }
+        set(&link, 9);
+        let found = look(&mut link, 61, 0);
+        assert_eq!((found.newly_given_up, found.given_up, word(&link)), (1, 1, 0));
+    }
+
+    #[test]
+    fn streams_that_get_on_in_between_give_up_nothing() {
+        let mut link = link();
+        set(&link, 3);
+        for at in (0..1000).step_by(10) {
+            assert_eq!(look(&mut link, at, at.saturating_sub(20)).given_up, 0);
+        }
+        assert_eq!(word(&link), 3);
+    }
+
+    #[test]
+    fn a_stop_that_was_given_up_counts_again_with_another_raise_once_the_streams_have_got_on() {
+        let mut link = link();
+        set(&link, 3);
+        assert_eq!(look(&mut link, 60, 0).newly_given_up, 1);
+        assert_eq!(look(&mut link, 61, 0).given_up, 1);
+        set(&link, 3);
+        assert_eq!((look(&mut link, 62, 61).fought, word(&link)), (1, 0), "the same raise stays free");
+        set(&link, 5);
+        assert_eq!((look(&mut link, 63, 0).given_up, word(&link)), (1, 0), "they have not got on yet");
+        set(&link, 7);
+        assert_eq!((look(&mut link, 64, 61).given_up, word(&link)), (0, 7));
+    }
+
+    #[test]
+    fn a_word_that_is_raised_again_and_again_while_the_streams_stand_is_told() {
+        let mut link = link();
+        set(&link, 3);
+        look(&mut link, 60, 0);
+        let mut stuck = Vec::new();
+        for at in (65..100).step_by(5) {
+            set(&link, 2 * at + 1);
+            stuck.push(look(&mut link, at.into(), 0).stuck);
+        }
+        assert_eq!(stuck[..4], [None; 4], "it may be under way");
+        assert_eq!(stuck[4..], [Some((4, 60 * MS)); 3]);
+        assert_eq!(look(&mut link, 110, 105).stuck, None, "they have got on");
+    }
+
+    #[test]
+    fn a_long_kernel_before_the_wait_is_nobodys_doing() {
+        let mut link = link();
+        set(&link, 3);
+        look(&mut link, 60, 0);
+        assert!((61..500).all(|at| look(&mut link, at, 0).stuck.is_none()));
+    }
+
+    #[test]
+    fn who_is_freed_by_the_daemon_has_all_words_down() {
+        let mut link = link();
+        set(&link, 3);
+        let standing = Standing { longest_ns: 0, is_freed: true, is_idle: false, got_on_ns: 0 };
+        let mut found = Found::default();
+        link.look(standing, 5, &mut found);
+        assert_eq!((word(&link), found), (0, Found::default()));
     }
 }

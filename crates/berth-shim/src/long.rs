@@ -16,14 +16,25 @@ const TRACKS: usize = 8;
 pub(crate) struct Long {
     green: Option<Green>,
     /// Asked for and not to be had: not tried again.
-    refused_sms: u32,
+    refused: Option<Part>,
     tracks: Vec<Track>,
+    /// Of which the green context is a part.
+    primary: u64,
 }
 
 #[derive(Debug)]
 struct Green {
     context: u64,
+    part: Part,
+    /// What it has in truth.
     sms: u32,
+}
+
+/// Which SMs: the first so many, or the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) sms: u32,
+    pub(crate) others: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +54,15 @@ pub(crate) struct Moved<'a> {
 }
 
 impl Long {
-    /// Everything is gone with the device's context.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+    /// Everything is gone with the device's primary context.
+    pub(crate) fn forget(&mut self, context: u64) {
+        if self.primary == context {
+            *self = Self::default();
+        }
     }
 
-    fn prepare(&mut self, driver: &Driver, device: c_int, sms: u32) -> Option<u64> {
-        if self.green.as_ref().is_some_and(|green| green.sms != sms) {
+    fn prepare(&mut self, driver: &Driver, device: c_int, part: Part) -> Option<(u64, u32)> {
+        if self.green.as_ref().is_some_and(|green| green.part != part) {
             let green = self.green.take()?;
             for track in &self.tracks {
                 driver.destroy_event(track.before);
@@ -57,11 +70,13 @@ impl Long {
             }
             driver.destroy_green(green.context, self.tracks.drain(..).map(|track| track.stream));
         }
-        if self.green.is_none() && self.refused_sms != sms {
-            self.green = driver.create_green(device, sms).map(|context| Green { context, sms });
-            self.refused_sms = if self.green.is_none() { sms } else { 0 };
+        if self.green.is_none() && self.refused != Some(part) {
+            let made = driver.create_green(device, part.sms, part.others);
+            self.green = made.map(|(context, sms)| Green { context, part, sms });
+            self.refused = self.green.is_none().then_some(part);
+            self.primary = driver.current_context().unwrap_or(0);
         }
-        self.green.as_ref().map(|green| green.context)
+        self.green.as_ref().map(|green| (green.context, green.sms))
     }
 
     fn track(&mut self, driver: &Driver, green: u64, key: u64) -> Option<Track> {
@@ -84,14 +99,14 @@ impl<'a> Moved<'a> {
         long: &'a Mutex<Long>,
         driver: &Driver,
         device: c_int,
-        sms: u32,
+        part: Part,
         stream: u64,
         key: u64,
     ) -> Option<Self> {
         let mut long = long.try_lock().ok()?;
-        let track = driver.relaxed(|| {
-            let green = long.prepare(driver, device, sms)?;
-            long.track(driver, green, key)
+        let (track, sms) = driver.relaxed(|| {
+            let (green, sms) = long.prepare(driver, device, part)?;
+            long.track(driver, green, key).map(|track| (track, sms))
         })?;
         let ordered = driver.record(track.before, stream) && driver.wait_event(track.stream, track.before);
         ordered.then_some(Self { _long: long, track, sms })
@@ -101,10 +116,11 @@ impl<'a> Moved<'a> {
         self.track.stream
     }
 
-    /// Has `stream` wait for the kernel.
+    /// Has `stream` wait for the kernel; where that cannot be had, this thread does.
     pub(crate) fn end(self, driver: &Driver, stream: u64) {
-        if driver.record(self.track.after, self.track.stream) {
-            driver.wait_event(stream, self.track.after);
+        let ordered = driver.record(self.track.after, self.track.stream) && driver.wait_event(stream, self.track.after);
+        if !ordered {
+            driver.synchronize(self.track.stream);
         }
     }
 }

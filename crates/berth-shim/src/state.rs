@@ -1,15 +1,15 @@
 //! Whether anything is to be minded: the one word that every hooked call looks at first.
 //!
-//! In the beginning it says that nobody has tried to attach yet; the first call does. Afterwards it says what our thread last found
-//! to be wanted, or nothing, for good.
+//! In the beginning it says that nobody has tried to attach yet; the first call does. Afterwards it says what our threads last found
+//! to be wanted, or nothing, for good. While a daemon that has hung up is waited for, memory is minded: it is counted when the next comes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::capture::CAPTURES;
 use crate::client::Client;
 use crate::sys::process::KeepErrno;
-use crate::sys::{current, process};
+use crate::sys::{current, process, socket};
 use crate::{attach, environment};
 
 /// Nobody has tried to attach yet.
@@ -20,8 +20,6 @@ pub(crate) const WORK: u32 = 2;
 pub(crate) const MEMORY: u32 = 4;
 
 static MIND: AtomicU32 = AtomicU32::new(FIRST);
-/// Descriptors that a forked child must not keep.
-static DESCRIPTORS: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
 static LOGGING: AtomicU32 = AtomicU32::new(0);
 
 /// One load: the whole cost of a call when there is nothing to mind.
@@ -66,6 +64,10 @@ pub(crate) fn guarded<T>(run: impl FnOnce() -> Option<T>) -> Option<T> {
     let _errno = KeepErrno::new();
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         set(0);
+        if let Some(client) = current::get() {
+            // What was begun may never be ended, so nothing waits for it.
+            client.set_broken();
+        }
         None
     })
 }
@@ -84,13 +86,11 @@ fn attach_once() {
     std::panic::set_hook(Box::new(|why| process::say(format_args!("goes on without berth: {why}"))));
     match attach::attach(&path, driver) {
         Ok(client) => {
-            DESCRIPTORS[0].store(client.socket.descriptor(), Ordering::Relaxed);
-            DESCRIPTORS[1].store(client.bell.descriptor(), Ordering::Relaxed);
             process::watch_fork_and_exit(forked, ending);
             let client = current::set(client);
             client.current_lane();
             client.refresh_state();
-            attach::start_thread(client);
+            attach::start_threads(client, path);
         }
         Err(why) => process::say(format_args!("goes on without berth: {why}")),
     }
@@ -100,9 +100,7 @@ fn attach_once() {
 extern "C" fn forked() {
     current::forget();
     CAPTURES.clear();
-    for descriptor in &DESCRIPTORS {
-        process::close(descriptor.swap(-1, Ordering::Relaxed));
-    }
+    socket::close_in_child();
     MIND.store(FIRST, Ordering::Relaxed);
 }
 

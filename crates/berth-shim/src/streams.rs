@@ -1,12 +1,14 @@
 //! What is known of each stream: a fixed table without locks.
 //!
 //! Named streams are found by their handle, default streams by a key made of context and thread. A place is given back when its
-//! stream or context is destroyed or its thread ends. Streams beyond the table have no place: before each of their work a wait is
-//! put, and they count as busy for as long as the estimates say.
+//! context is destroyed, or when its stream is destroyed or its thread has ended and its work is done. Streams beyond the table have no
+//! place: before each of their work a wait is put, and they count as busy for as long as the estimates say.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::estimate::place_of;
+use berth_proto::cuda::STREAM_LEGACY;
+
+use crate::estimate::{mix, place_of};
 
 /// Places; a multiple of 64.
 pub(crate) const PLACES: usize = 2048;
@@ -16,6 +18,12 @@ const REACH: usize = 32;
 const NOBODY: u64 = u64::MAX;
 /// Given back: can be taken again, but the search goes on behind it.
 const GIVEN_BACK: u64 = 1;
+/// Keys of streams that were destroyed while they had work.
+const FIRST_ORPHAN: u64 = 16;
+/// The default stream of a context, and that of a thread in it: bits of their keys.
+const DEFAULT: u64 = 1 << 63;
+/// Once in so many waits a stream's gate has to be passed; so at most twice as many are in a stream.
+const WAITS_PER_GATE: u32 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -32,10 +40,16 @@ pub(crate) struct Stream {
     /// The thread whose own default stream it is; 0 is nobody's.
     thread: AtomicU64,
     pub(crate) lane: AtomicU32,
-    /// Pieces of work since the program last waited for the stream.
-    pub(crate) position: AtomicU32,
-    /// The event that is recorded behind its work; 0 until the first time.
+    /// Pieces of work ever, and how many there were when the program last waited for the stream.
+    pub(crate) pieces: AtomicU32,
+    pub(crate) waited_at: AtomicU32,
+    /// The event that is recorded behind its work; 0 until the first time. And how many pieces it is behind.
     pub(crate) event: AtomicU64,
+    pub(crate) marked_at: AtomicU32,
+    /// Waits that were put into it.
+    waits: AtomicU32,
+    /// A third event, recorded once in so many waits: no more are put than can be told to have passed.
+    pub(crate) gate: AtomicU64,
     /// Another, recorded once per round of the GPU, and the round it was last recorded in.
     pub(crate) round_event: AtomicU64,
     pub(crate) round: AtomicU64,
@@ -49,6 +63,11 @@ pub(crate) struct Identity {
     pub(crate) context: u64,
     pub(crate) thread: u64,
     pub(crate) lane: usize,
+}
+
+/// The key of a default stream: that of a context, or a thread's own in it.
+pub(crate) fn default_key(context: u64, thread: u64) -> u64 {
+    mix(context ^ thread << 48) | DEFAULT
 }
 
 // === impl Streams ===
@@ -89,8 +108,11 @@ impl Streams {
         stream.thread.store(identity.thread, Ordering::Relaxed);
         #[allow(clippy::cast_possible_truncation)] // one of a few lanes
         stream.lane.store(identity.lane as u32, Ordering::Relaxed);
-        stream.position.store(0, Ordering::Relaxed);
+        for number in [&stream.pieces, &stream.waited_at, &stream.marked_at, &stream.waits] {
+            number.store(0, Ordering::Relaxed);
+        }
         stream.event.store(0, Ordering::Relaxed);
+        stream.gate.store(0, Ordering::Relaxed);
         stream.round_event.store(0, Ordering::Relaxed);
         stream.round.store(0, Ordering::Relaxed);
         stream.since_wait_ns.store(0, Ordering::Relaxed);
@@ -117,11 +139,19 @@ impl Streams {
         }
     }
 
+    /// Its handle means another stream from now on; what is under way in it still counts.
+    pub(crate) fn orphan(&self, place: usize) {
+        let stream = &self.places[place];
+        stream.thread.store(NOBODY, Ordering::Relaxed);
+        // Below any handle and any key of a default stream.
+        stream.key.store(FIRST_ORPHAN + place as u64, Ordering::Release);
+    }
+
     /// The events it had.
     pub(crate) fn give_back(&self, place: usize) -> impl Iterator<Item = u64> {
         self.set_done(place);
         let stream = &self.places[place];
-        let events = [&stream.event, &stream.round_event].map(|event| event.swap(0, Ordering::Relaxed));
+        let events = [&stream.event, &stream.round_event, &stream.gate].map(|event| event.swap(0, Ordering::Relaxed));
         stream.key.store(GIVEN_BACK, Ordering::Release);
         events.into_iter().filter(|event| *event != 0)
     }
@@ -147,7 +177,27 @@ impl Streams {
 // === impl Stream ===
 
 impl Stream {
-    /// Its thread has ended; its work may go on.
+    /// The handle by which another thread can name it; `None` for a thread's own default stream and for one that is destroyed.
+    pub(crate) fn handle(&self) -> Option<u64> {
+        match (self.key.load(Ordering::Acquire), self.thread.load(Ordering::Relaxed)) {
+            (key, 0) if key & DEFAULT != 0 => Some(STREAM_LEGACY),
+            (key, 0) if key > FIRST_ORPHAN + PLACES as u64 && key != u64::MAX => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Counts a wait. True: the gate comes with it, and the last time it did must have passed before.
+    pub(crate) fn is_gate_due(&self) -> bool {
+        self.waits.fetch_add(1, Ordering::Relaxed) % WAITS_PER_GATE == WAITS_PER_GATE - 1
+    }
+
+    /// An event is behind all pieces.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.event.load(Ordering::Acquire) != 0
+            && self.marked_at.load(Ordering::Acquire) == self.pieces.load(Ordering::Acquire)
+    }
+
+    /// Its thread has ended or it was destroyed; its work may go on.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.thread.load(Ordering::Relaxed) == NOBODY
     }
@@ -164,7 +214,7 @@ impl Stream {
 }
 
 fn reach(key: u64) -> impl Iterator<Item = usize> {
-    let start = place_of(crate::estimate::mix(key), PLACES);
+    let start = place_of(mix(key), PLACES);
     (0..REACH).map(move |step| (start + step) % PLACES)
 }
 
@@ -230,6 +280,36 @@ mod tests {
         let other = streams.insert(0x6000, WHO).unwrap();
         streams.abandon(4);
         assert!(streams.get(own).is_abandoned() && !streams.get(other).is_abandoned());
+    }
+
+    #[test]
+    fn a_stream_that_is_destroyed_with_work_is_active_until_that_is_done_and_its_handle_is_free() {
+        let streams = Streams::new();
+        let old = streams.insert(0x5000, WHO).unwrap();
+        streams.set_active(old);
+        assert_eq!(streams.get(old).handle(), Some(0x5000));
+        streams.orphan(old);
+        assert_eq!((streams.find(0x5000), streams.get(old).handle()), (None, None));
+        let new = streams.insert(0x5000, WHO).unwrap();
+        assert!(new != old && streams.get(old).is_abandoned() && !streams.get(new).is_abandoned());
+        assert_eq!(streams.active(3).collect::<Vec<_>>(), [old]);
+        streams.give_back(old).count();
+        assert_eq!((streams.active(3).count(), streams.find(0x5000)), (0, Some(new)));
+    }
+
+    #[test]
+    fn a_gate_comes_once_in_so_many_waits() {
+        let stream = Stream::default();
+        let gates: Vec<u32> = (1..=1000).filter(|_| stream.is_gate_due()).collect();
+        assert_eq!(gates, [256, 512, 768]);
+    }
+
+    #[test]
+    fn default_streams_are_named_by_others_only_where_they_are_a_contexts() {
+        let streams = Streams::new();
+        let legacy = streams.insert(default_key(77, 0), WHO).unwrap();
+        let own = streams.insert(default_key(77, 4), Identity { thread: 4, ..WHO }).unwrap();
+        assert_eq!((streams.get(legacy).handle(), streams.get(own).handle()), (Some(STREAM_LEGACY), None));
     }
 
     #[test]

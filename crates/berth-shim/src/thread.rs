@@ -1,98 +1,127 @@
-//! The library's own thread: hears the daemon, lowers words, frees who is stopped for too long, reads measurements.
+//! The thread that frees: hears the daemon, keeps the links, gives up stops that last too long, and looks for another daemon.
 //!
-//! It sleeps until the socket has something or a call rings the bell, and looks more often the more there is to see. It is the only
-//! one that adds and removes links. When the daemon hangs up it lets go of everything and ends once nothing waits any more.
+//! It never calls the driver, nor waits for anybody who does: whatever the driver does, nobody stands for longer than is promised. It is
+//! the only one that adds and removes links. It ends with the process.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use berth_proto::shim::sys::Page;
 use berth_proto::shim::{FromDaemon, LANES};
 
+use crate::attach::{self, AttachError, Connection};
 use crate::client::Client;
+use crate::environment;
 use crate::lane::Side;
-use crate::links::Links;
-use crate::state;
-use crate::streams::Stream;
-use crate::sys::driver::Progress;
-use crate::sys::socket::{self, Received};
+use crate::leaving;
+use crate::links::{Found, Links, Standing};
+use crate::state::{self, MEMORY};
+use crate::sys::socket::{Received, Socket};
 use crate::sys::{current, process};
 
-/// How often it looks while the client keeps others stopped,
-const WHILE_RAISED: Duration = Duration::from_micros(25);
-/// while the client has work and links, or stands at a stop,
-const WHILE_LINKED: Duration = Duration::from_millis(1);
-/// while something is being measured,
-const WHILE_MEASURING: Duration = Duration::from_millis(10);
+/// How often it looks while a stop is up or was given up, or a page is to go,
+const WHILE_STOPPED: Duration = Duration::from_millis(1);
+/// while there is somebody who could raise one,
+const WHILE_YIELDING: Duration = Duration::from_millis(5);
 /// and otherwise, for new orders.
 const OTHERWISE: Duration = Duration::from_millis(50);
-/// How long after its last work a client without others to keep stopped is idle, its estimates being rough.
-const IDLE_AFTER_NS: u64 = 1_000_000;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread asks disturbs nobody's capture.
-const RELAXED: i32 = 2;
-
-/// What was last seen of a GPU.
-#[derive(Debug, Clone, Copy)]
-struct Watch {
-    started: u64,
-    last_busy_ns: u64,
-    is_idle: bool,
-}
+/// How long after a hang-up another daemon is looked for, and how long at most between two tries.
+const FIRST_TRY: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 struct Thread {
     client: &'static Client,
+    path: PathBuf,
     links: Links,
-    watches: [Watch; LANES],
-    hung_up: bool,
+    daemon: Daemon,
 }
 
-pub(crate) fn run(client: &'static Client) {
+enum Daemon {
+    There,
+    /// It has hung up; the next is asked then.
+    Gone {
+        next_ns: u64,
+        pause: Duration,
+    },
+    /// One was asked and has not answered.
+    Asked {
+        socket: Socket,
+        until_ns: u64,
+        pause: Duration,
+    },
+    /// For good.
+    Never,
+}
+
+pub(crate) fn run(client: &'static Client, path: PathBuf) {
     process::sleep_exactly();
-    client.driver.set_capture_mode(RELAXED);
-    let watch = Watch { started: 0, last_busy_ns: 0, is_idle: true };
-    let thread = Thread { client, links: Links::default(), watches: [watch; LANES], hung_up: false };
-    let done = state::guarded(|| {
-        thread.run();
-        Some(())
-    });
-    if done.is_none() {
-        state::set(0);
+    let mut thread = Thread { client, path, links: Links::default(), daemon: Daemon::There };
+    while client.is_up() && !client.is_broken() {
+        state::guarded(|| {
+            thread.step();
+            Some(())
+        });
+    }
+    // The process ends, or something of ours has failed: all are let go and kept so, and no more is done.
+    loop {
+        let mut found = [Found::default(); LANES];
+        let now = process::now_ns();
+        let freed = state::guarded(|| {
+            thread.links.remove(client, |_, _, _| true, now);
+            leaving::keep_free(client, &mut found, now);
+            Some(())
+        });
+        if freed.is_none() || client.is_up() && client.leaving().is_empty() {
+            return;
+        }
+        std::thread::sleep(WHILE_STOPPED);
     }
 }
 
 impl Thread {
-    fn run(mut self) {
-        while self.client.is_up() && (!self.hung_up || self.links.are_leaving()) {
-            let socket = (!self.hung_up).then_some(&self.client.socket);
-            let heard = socket::wait(socket, &self.client.bell, self.pause());
-            self.client.bell.silence();
-            if heard {
-                self.hear();
+    fn step(&mut self) {
+        let pause = self.pause();
+        let heard = match &self.daemon {
+            Daemon::There => self.client.connection().socket.as_ref().is_none_or(|socket| socket.wait(pause)),
+            Daemon::Asked { socket, .. } => socket.wait(pause),
+            Daemon::Gone { .. } | Daemon::Never => {
+                std::thread::sleep(pause);
+                false
             }
-            self.look();
+        };
+        // Who is to be let go is, before anything else.
+        self.free();
+        match (&self.daemon, heard) {
+            (Daemon::There, true) => self.hear(),
+            (Daemon::There | Daemon::Never, _) => {}
+            (Daemon::Gone { .. } | Daemon::Asked { .. }, heard) => self.seek(heard),
+        }
+        if matches!(self.daemon, Daemon::There) && state::is_minded() && current::get().is_some() {
+            self.client.refresh_state();
         }
     }
 
     fn pause(&self) -> Duration {
-        let lanes = || self.client.lanes.iter().zip(&self.watches).filter(|(lane, _)| lane.device().is_some());
-        if lanes().any(|(lane, _)| lane.is_raised()) {
-            return WHILE_RAISED;
+        if self.links.is_stopped() || !self.client.leaving().is_empty() {
+            return WHILE_STOPPED;
         }
-        let linked = lanes().any(|(lane, watch)| !watch.is_idle && (lane.is_yielding() || lane.is_leading()));
-        if linked || self.links.is_stopped() || self.links.are_leaving() {
-            return WHILE_LINKED;
+        match self.daemon {
+            Daemon::There if self.links.are_yielding() => WHILE_YIELDING,
+            Daemon::Asked { .. } => WHILE_YIELDING,
+            _ => OTHERWISE,
         }
-        if self.client.samples.are_pending() { WHILE_MEASURING } else { OTHERWISE }
     }
 
     /// Everything the daemon has said.
     fn hear(&mut self) {
-        loop {
-            match self.client.socket.receive() {
+        let Some(socket) = &self.client.connection().socket else { return self.let_go(true) };
+        while matches!(self.daemon, Daemon::There) {
+            match socket.receive() {
                 Ok(received) if received.length > 0 => self.take(&received),
                 Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
-                Ok(_) | Err(_) => return self.let_go(),
+                Ok(_) | Err(_) => self.let_go(true),
             }
         }
     }
@@ -103,123 +132,108 @@ impl Thread {
         match message {
             FromDaemon::Yield { link, lane } => self.link(link, lane, Side::Yields, received),
             FromDaemon::Lead { link, lane } => self.link(link, lane, Side::Leads, received),
-            FromDaemon::Unlink { link } => self.links.remove(self.client, |id, _, _| id == link),
-            FromDaemon::Refused(_) => self.let_go(),
+            FromDaemon::Unlink { link } => {
+                self.links.remove(self.client, |id, _, _| id == link, process::now_ns());
+            }
+            FromDaemon::Refused(why) => self.let_go(AttachError::Refused(why).may_pass()),
             FromDaemon::Welcome { .. } => {}
-        }
-        if !self.hung_up {
-            self.client.refresh_state();
         }
     }
 
     fn link(&mut self, id: u64, lane: u8, side: Side, received: &Received) {
-        let page = received.files.first().and_then(|file| Page::open(file).ok());
-        let added =
-            page.is_some_and(|page| self.links.add(self.client, id, lane.into(), side, page, process::now_ns()));
+        let file = received.files.first().and_then(|file| file.try_clone().ok());
+        let page = file.and_then(|file| Some((Page::open(&file).ok()?, file)));
+        let now = process::now_ns();
+        let added = page.is_some_and(|page| self.links.add(self.client, id, lane.into(), side, page, now));
         if !added {
             process::say(format_args!("link {id} counts for nothing: no page, no such GPU or too many"));
         }
     }
 
-    fn let_go(&mut self) {
-        state::set(0);
-        self.hung_up = true;
-        self.links.remove(self.client, |_, _, _| true);
-        process::say(format_args!("goes on without berth: the daemon has hung up"));
-    }
-
-    fn look(&mut self) {
-        let client = self.client;
-        let Some(_events) = client.events() else { return };
+    /// The daemon is gone: what it has given is not looked at any more.
+    fn let_go(&mut self, may_come_again: bool) {
+        // Memory is counted on.
+        state::set(if may_come_again { MEMORY } else { 0 });
         let now = process::now_ns();
-        for index in 0..LANES {
-            if client.lanes[index].device().is_some() {
-                self.look_at(index, now);
+        self.links.remove(self.client, |_, _, _| true, now);
+        if let Some(socket) = &self.client.connection().socket {
+            socket.close();
+        }
+        process::say(format_args!("goes on without berth: the daemon has hung up"));
+        self.daemon = Daemon::Never;
+        match Connection::none() {
+            Ok(none) if may_come_again => {
+                self.client.exchange(none);
+                self.daemon = later(FIRST_TRY);
             }
-        }
-        if client.samples.are_pending() {
-            client.harvest();
-        }
-        let longest = |lane: usize| client.orders(lane).longest_stop_ns.load(Ordering::Relaxed);
-        let watches = self.watches;
-        let is_idle = |lane: usize| watches[lane].is_idle;
-        while let Some(lane) = self.links.overdue(now, longest, is_idle) {
-            client.ledger(lane).stops_given_up.fetch_add(1, Ordering::Relaxed);
-            self.links.remove(client, |_, of, side| of == lane && side == Side::Yields);
-        }
-        self.links.sweep(client, |lane, round| has_passed(client, lane, round));
-        if !self.hung_up && state::is_minded() && current::get().is_some() {
-            client.refresh_state();
+            _ => state::set(0),
         }
     }
 
-    /// Whether the client's work there is done, and what follows from it.
-    fn look_at(&mut self, index: usize, now: u64) {
-        let (client, lane, watch) = (self.client, &self.client.lanes[index], &mut self.watches[index]);
-        let started = lane.started.load(Ordering::SeqCst);
-        if started != watch.started || started != lane.finished.load(Ordering::SeqCst) {
-            *watch = Watch { started, last_busy_ns: now, is_idle: false };
-            return;
-        }
-        if watch.is_idle && !lane.is_raised() {
-            return;
-        }
-        let is_under_way = |place: usize| {
-            let stream = client.streams.get(place);
-            let event = stream.event.load(Ordering::Acquire);
-            let context = stream.context.load(Ordering::Relaxed);
-            event != 0 && client.driver.progress(event, context) == Progress::UnderWay
+    /// Asks the next daemon when it is time, or hears its answer.
+    fn seek(&mut self, heard: bool) {
+        let now = process::now_ns();
+        self.daemon = match std::mem::replace(&mut self.daemon, Daemon::Never) {
+            Daemon::Gone { next_ns, pause } if now >= next_ns => match attach::ask(&self.path) {
+                Ok(socket) => Daemon::Asked { socket, until_ns: now.saturating_add(nanos(environment::wait())), pause },
+                Err(_) => later(pause.saturating_mul(2)),
+            },
+            Daemon::Asked { socket, pause, .. } if heard => match attach::welcome(socket) {
+                Ok(connection) => {
+                    self.client.exchange(connection);
+                    process::say(format_args!("has attached to another daemon"));
+                    Daemon::There
+                }
+                Err(why) if why.may_pass() => later(pause.saturating_mul(2)),
+                Err(why) => {
+                    process::say(format_args!("goes on without berth: {why}"));
+                    state::set(0);
+                    Daemon::Never
+                }
+            },
+            Daemon::Asked { until_ns, pause, .. } if now >= until_ns => later(pause.saturating_mul(2)),
+            waits => waits,
         };
-        if now < lane.blind_until_ns.load(Ordering::SeqCst) || client.streams.active(index).any(is_under_way) {
-            watch.last_busy_ns = now;
-            return;
-        }
-        let linger_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
-        let after_ns = if lane.is_raised() { linger_ns } else { IDLE_AFTER_NS };
-        if now.saturating_sub(watch.last_busy_ns) >= after_ns {
-            watch.is_idle = rest(client, index, started);
+    }
+
+    fn free(&mut self) {
+        let (client, now) = (self.client, process::now_ns());
+        let standing = |lane: usize| {
+            let (orders, known) = (client.orders(lane), &client.lanes[lane]);
+            let ledger = client.ledger(lane);
+            let is_idle = ledger.busy.load(Ordering::Acquire) == 0;
+            let got_on_ns = known.passed_at_ns.load(Ordering::SeqCst).max(ledger.busy_since_ns.load(Ordering::Relaxed));
+            Standing {
+                longest_ns: orders.longest_stop_ns.load(Ordering::Relaxed),
+                is_freed: orders.free.load(Ordering::Relaxed) != 0,
+                is_idle,
+                got_on_ns,
+            }
+        };
+        let mut found = self.links.look(client, standing, now);
+        leaving::keep_free(client, &mut found, now);
+        for (index, found) in found.iter().enumerate().filter(|(index, _)| client.lanes[*index].device().is_some()) {
+            tell(client, index, found);
         }
     }
 }
 
-/// Whether all streams of a GPU have passed what they had when the round began. What is behind a wait is done only after it.
-fn has_passed(client: &Client, index: usize, round: u64) -> bool {
-    let is_done = |event: &AtomicU64, context| match event.load(Ordering::Acquire) {
-        0 => true,
-        event => client.driver.progress(event, context) != Progress::UnderWay,
-    };
-    let has_passed = |place: usize| {
-        let stream = client.streams.get(place);
-        let context = stream.context.load(Ordering::Relaxed);
-        is_done(&stream.event, context)
-            || stream.round.load(Ordering::Acquire) == round && is_done(&stream.round_event, context)
-    };
-    !client.lanes[index].has_blind_waits.load(Ordering::SeqCst) && client.streams.active(index).all(has_passed)
+fn tell(client: &Client, lane: usize, found: &Found) {
+    let ledger = client.ledger(lane);
+    let (link, since) = found.stuck.unwrap_or((0, 0));
+    ledger.stopped_since_ns.store(found.stopped_since_ns, Ordering::Relaxed);
+    ledger.given_up.store(found.given_up, Ordering::Relaxed);
+    ledger.stuck_link.store(link, Ordering::Relaxed);
+    ledger.stuck_since_ns.store(since, Ordering::Release);
+    ledger.stops_given_up.fetch_add(found.newly_given_up, Ordering::Relaxed);
+    ledger.words_fought.fetch_add(found.fought, Ordering::Relaxed);
 }
 
-/// The client has nothing left to do there; false if it has begun again meanwhile.
-fn rest(client: &Client, index: usize, started: u64) -> bool {
-    let (lane, ledger) = (&client.lanes[index], client.ledger(index));
-    let stays = {
-        let reading = client.readers.enter();
-        !lane.is_raised() || lane.lower(&reading, started)
-    };
-    let places: Vec<usize> = client.streams.active(index).collect();
-    for place in &places {
-        client.streams.set_done(*place);
-    }
-    ledger.busy_since_ns.store(process::now_ns(), Ordering::Relaxed);
-    ledger.busy.store(0, Ordering::Release);
-    if stays && lane.started.load(Ordering::SeqCst) == started {
-        let is_left = |stream: &Stream| stream.is_abandoned() && stream.lane.load(Ordering::Relaxed) as usize == index;
-        for event in client.streams.forget(is_left) {
-            client.driver.destroy_event(event);
-        }
-        return true;
-    }
-    for place in places {
-        client.streams.set_active(place);
-    }
-    ledger.busy.store(1, Ordering::Release);
-    false
+fn later(pause: Duration) -> Daemon {
+    let pause = pause.min(LONGEST_PAUSE);
+    Daemon::Gone { next_ns: process::now_ns().saturating_add(nanos(pause)), pause }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

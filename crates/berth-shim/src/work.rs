@@ -4,29 +4,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_proto::cuda::{CuResult, result};
-use berth_proto::shim::{Sample, SampleKind, Stop};
+use berth_proto::shim::{Sample, SampleKind};
 
 use crate::capture::CAPTURES;
 use crate::client::{Client, Seen};
-use crate::estimate::Shape;
-use crate::long::Moved;
+use crate::estimate::{Place, Shape};
+use crate::hold::{Held, hold_back, needs_wait};
+use crate::long::{Moved, Part};
 use crate::samples::Measuring;
 use crate::state::{self, WORK};
-use crate::sys::driver::{MOST_WAITS, Progress};
 use crate::sys::process;
 use crate::sys::stop::Reading;
 
-/// Where no grain is ordered.
-const GRAIN_NS: u64 = 50_000;
-/// The longest that a call waits on its CPU, where the orders name no bound.
-const LONGEST_WAIT_NS: u64 = 1_000_000_000;
-const LOOK_AGAIN: Duration = Duration::from_micros(20);
+/// The longest that a copy is held back for its budget.
+const LONGEST_PACE_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) shape: Shape,
-    /// It can be launched into another stream: no graph, no copy, nothing whose blocks wait for each other.
+    /// It can be launched into another stream: no graph, no copy, nothing that says that its blocks wait for each other.
     pub(crate) can_move: bool,
+    /// Of a copy: to and from where.
+    pub(crate) ends: Option<[End; 2]>,
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    Host,
+    Device,
+    /// For the driver to say.
+    At(u64),
 }
 
 /// Work that is about to be given to the driver.
@@ -38,8 +46,15 @@ struct Begun {
     estimate_ns: u64,
     known: bool,
     position: u32,
+    /// How many pieces of work the stream has with this one.
+    pieces: u32,
+    blocks_per_sm: u32,
     /// An event is to be recorded behind it.
     marks: bool,
+    /// Nothing but the launch itself: a capture has begun meanwhile.
+    is_bare: bool,
+    /// A wait was put into a stream without a place.
+    is_blind: bool,
     /// Until its event is recorded, so that a wait of ours is never without one behind it.
     reading: Option<Reading<'static>>,
     measuring: Option<Measuring>,
@@ -47,21 +62,32 @@ struct Begun {
 }
 
 impl Work {
-    pub(crate) fn kernel(function: u64, grid: [u32; 3], block: [u32; 3], can_move: bool) -> Self {
+    pub(crate) fn kernel(function: u64, grid: [u32; 3], block: [u32; 3], shared_bytes: u32, can_move: bool) -> Self {
         let all = |sizes: [u32; 3]| sizes.into_iter().fold(1, u32::saturating_mul);
-        let (blocks, threads_per_block) = (all(grid), all(block));
-        Self { shape: Shape { kind: SampleKind::Kernel, function, blocks, threads_per_block, bytes: 0 }, can_move }
+        let (blocks, threads_per_block, bytes) = (all(grid), all(block), shared_bytes.into());
+        let shape = Shape { kind: SampleKind::Kernel, function, blocks, threads_per_block, bytes };
+        Self { shape, can_move, ends: None }
     }
 
     pub(crate) fn graph(graph: u64) -> Self {
         let shape = Shape { kind: SampleKind::Graph, function: graph, blocks: 0, threads_per_block: 0, bytes: 0 };
-        Self { shape, can_move: false }
+        Self { shape, can_move: false, ends: None }
     }
 
     /// `kind` tells directions apart.
-    pub(crate) fn copy(kind: u64, bytes: u64) -> Self {
+    pub(crate) fn copy(kind: u64, bytes: u64, ends: [End; 2]) -> Self {
         let shape = Shape { kind: SampleKind::Copy, function: kind, blocks: 0, threads_per_block: 0, bytes };
-        Self { shape, can_move: false }
+        Self { shape, can_move: false, ends: Some(ends) }
+    }
+
+    /// Whether it goes through the host, whose share of the bus has a budget.
+    fn is_of_host(&self, client: &Client) -> bool {
+        let is_host = |end: &End| match end {
+            End::Host => true,
+            End::Device => false,
+            End::At(address) => !client.driver.is_on_device(*address),
+        };
+        self.ends.as_ref().is_some_and(|ends| ends.iter().any(is_host))
     }
 }
 
@@ -101,41 +127,79 @@ fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
     let (seen, shape) = (client.stream(stream)?, work.shape);
     let (lane, orders, ledger) = (&client.lanes[seen.lane], client.orders(seen.lane), client.ledger(seen.lane));
     let place = client.estimates.place(shape);
-    let known_ns = place.and_then(crate::estimate::Place::known_ns);
+    let known_ns = place.and_then(Place::known_ns);
     let estimate_ns = known_ns.unwrap_or_else(|| shape.assumed_ns());
-    if shape.kind == SampleKind::Copy {
+    if work.is_of_host(client) {
         pace(client, &seen, shape.bytes);
     }
     lane.started.fetch_add(1, Ordering::SeqCst);
     ledger.launches.fetch_add(1, Ordering::Relaxed);
     ledger.submitted_ns.fetch_add(estimate_ns, Ordering::Relaxed);
+    let mut rings = lane.begin_request(process::now_ns);
     if ledger.busy.load(Ordering::Relaxed) == 0 {
         ledger.busy_since_ns.store(process::now_ns(), Ordering::Relaxed);
         ledger.busy.store(1, Ordering::Release);
     }
     let was_idle = seen.place.is_none_or(|place| client.streams.set_active(place));
-    let (mut marks, mut kept) = (lane.is_leading(), None);
+    let (mut marks, mut kept, mut held) = (lane.is_leading(), None, Held::default());
     if lane.is_leading() || lane.is_yielding() {
         let reading = client.readers.enter();
-        let begins = lane.is_leading() && lane.raise(&reading);
-        if begins || was_idle && seen.place.is_some() {
-            client.bell.ring();
-        }
+        rings |= lane.is_leading() && lane.raise(&reading);
+        rings |= was_idle && seen.place.is_some();
         if lane.is_yielding() && needs_wait(client, &seen, estimate_ns, was_idle) {
-            hold_back(client, &seen, stream, &reading);
-            (marks, kept) = (true, Some(reading));
+            held = hold_back(client, &seen, stream, &reading);
+            (marks, kept) = (true, held.on_gpu.then_some(reading));
         }
     }
-    let due = place.is_some_and(|place| place.is_due(orders.sample_every.load(Ordering::Relaxed)));
-    let moved = if work.can_move { move_long(client, &seen, stream, estimate_ns) } else { None };
-    let measured_in = moved.as_ref().map_or(stream, Moved::stream);
-    let measuring = due.then(|| client.samples.begin(&client.driver, seen.context, measured_in)).flatten();
-    let position = seen.place.map_or(0, |place| client.streams.get(place).position.fetch_add(1, Ordering::Relaxed));
-    let known = known_ns.is_some();
-    Some(Begun { client, seen, stream, shape, estimate_ns, known, position, marks, reading: kept, measuring, moved })
+    if rings {
+        client.ring();
+    }
+    let pieces = seen.place.map(|place| &client.streams.get(place).pieces);
+    let pieces = pieces.map_or(0, |pieces| pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+    let waited_at = seen.place.map_or(0, |place| client.streams.get(place).waited_at.load(Ordering::Relaxed));
+    let mut begun = Begun {
+        client,
+        seen,
+        stream,
+        shape,
+        estimate_ns,
+        known: known_ns.is_some(),
+        position: pieces.wrapping_sub(waited_at).saturating_sub(1),
+        pieces,
+        blocks_per_sm: 0,
+        marks,
+        // Whoever waited on its CPU may find a capture that was not there before.
+        is_bare: CAPTURES.any() && !held.on_gpu,
+        is_blind: held.on_gpu && seen.place.is_none(),
+        reading: kept,
+        measuring: None,
+        moved: None,
+    };
+    if !begun.is_bare {
+        begun.measure(work, place, orders.sample_every.load(Ordering::Relaxed));
+    }
+    Some(begun)
 }
 
 impl Begun {
+    /// Has it measured if it is due, and launched elsewhere if it is to be.
+    fn measure(&mut self, work: Work, place: Option<&Place>, sample_every: u32) {
+        let (client, seen, shape) = (self.client, self.seen, self.shape);
+        let due = place.is_some_and(|place| place.is_due(sample_every));
+        let ask = || client.driver.blocks_per_sm(shape.function, shape.threads_per_block, shape.bytes);
+        let blocks_per_sm = match place {
+            Some(place) if due && shape.kind == SampleKind::Kernel => place.ask_blocks_per_sm(ask),
+            Some(place) => place.blocks_per_sm(),
+            None => None,
+        };
+        self.blocks_per_sm = blocks_per_sm.unwrap_or(0);
+        if work.can_move {
+            self.moved = move_long(client, &seen, self.stream, self.estimate_ns, shape.blocks, blocks_per_sm);
+        }
+        let measured_in = self.moved.as_ref().map_or(self.stream, Moved::stream);
+        self.measuring = due.then(|| client.samples.begin(&client.driver, seen.context, measured_in)).flatten();
+    }
+
     fn finish(self, went_well: bool) {
         let Self { client, seen, .. } = self;
         let sms = self.moved.as_ref().map_or(0, |moved| moved.sms);
@@ -144,16 +208,22 @@ impl Begun {
             let sample = went_well.then(|| (self.shape, self.sample(sms)));
             client.samples.end(&client.driver, measuring, measured_in, sample);
         }
-        let (stream, marks, estimate_ns) = (self.stream, self.marks, self.estimate_ns);
+        let (stream, marks, estimate_ns, pieces) = (self.stream, self.marks, self.estimate_ns, self.pieces);
+        let (is_bare, is_blind) = (self.is_bare, self.is_blind);
         if let Some(moved) = self.moved {
             moved.end(&client.driver, stream);
         }
         let lane = &client.lanes[seen.lane];
         match seen.place {
-            Some(place) => mark(client, &seen, place, stream, marks),
+            Some(place) if !is_bare => mark(client, &seen, place, stream, marks.then_some(pieces)),
+            Some(_) => {}
             None => {
                 let until = process::now_ns().saturating_add(estimate_ns);
                 lane.blind_until_ns.fetch_max(until, Ordering::SeqCst);
+                if is_blind {
+                    let round = lane.round.load(Ordering::SeqCst);
+                    client.blind.mark(&client.driver, seen.lane, seen.context, stream, round);
+                }
             }
         }
         lane.finished.fetch_add(1, Ordering::SeqCst);
@@ -172,16 +242,18 @@ impl Begun {
             estimated_ns: if self.known { self.estimate_ns } else { 0 },
             at_ns: process::now_ns(),
             sms,
-            blocks_per_sm: 0,
+            blocks_per_sm: self.blocks_per_sm,
         }
     }
 }
 
 /// Records the stream's events behind its work: the one for its end if that is wanted, the other once per round.
-fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, marks: bool) {
+fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, pieces: Option<u32>) {
     let stream = client.streams.get(place);
-    if marks {
-        record(client, seen.context, &stream.event, handle);
+    if let Some(pieces) = pieces
+        && record(client, seen.context, &stream.event, handle)
+    {
+        stream.marked_at.store(pieces, Ordering::Release);
     }
     let round = client.lanes[seen.lane].round.load(Ordering::Relaxed);
     if stream.round.load(Ordering::Relaxed) != round && record(client, seen.context, &stream.round_event, handle) {
@@ -190,7 +262,7 @@ fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, marks: bool) {
 }
 
 /// Makes the event at the first time.
-fn record(client: &Client, context: u64, known: &AtomicU64, stream: u64) -> bool {
+pub(crate) fn record(client: &Client, context: u64, known: &AtomicU64, stream: u64) -> bool {
     let mut event = known.load(Ordering::Acquire);
     if event == 0 {
         let Some(Some(new)) = client.driver.within(context, || client.driver.create_event(false)) else { return false };
@@ -205,65 +277,6 @@ fn record(client: &Client, context: u64, known: &AtomicU64, stream: u64) -> bool
     client.driver.record(event, stream)
 }
 
-fn needs_wait(client: &Client, seen: &Seen, estimate_ns: u64, was_idle: bool) -> bool {
-    let grain_ns = match client.orders(seen.lane).grain_ns.load(Ordering::Relaxed) {
-        0 => GRAIN_NS,
-        ordered => ordered.into(),
-    };
-    seen.place.is_none_or(|place| client.streams.get(place).needs_wait(estimate_ns, grain_ns, was_idle))
-}
-
-/// Has the stream wait while any stop is up, on the GPU where that is possible.
-fn hold_back(client: &Client, seen: &Seen, stream: u64, reading: &Reading<'_>) {
-    let lane = &client.lanes[seen.lane];
-    let on_gpu = lane.waits_on_gpu.load(Ordering::Relaxed);
-    let (mut addresses, mut count, mut all_on_gpu) = ([0; MOST_WAITS], 0, on_gpu);
-    for slot in lane.yields.iter().filter(|_| on_gpu) {
-        let Some(stop) = slot.stop.get(reading) else { continue };
-        let memory = std::ptr::from_ref(stop).cast_mut().cast();
-        match slot.address(|| register(client, seen.context, memory), || client.driver.unregister(memory)) {
-            Some(address) => {
-                addresses[count] = address;
-                count += 1;
-            }
-            None => all_on_gpu = false,
-        }
-    }
-    client.ledger(seen.lane).stops.fetch_add(1, Ordering::Relaxed);
-    if seen.place.is_none() && count > 0 {
-        lane.has_blind_waits.store(true, Ordering::SeqCst);
-    }
-    if !client.driver.wait_for_zero(stream, &addresses[..count]) || !all_on_gpu {
-        wait_here(client, seen, reading);
-    }
-}
-
-fn register(client: &Client, context: u64, memory: *mut u8) -> Option<u64> {
-    client
-        .driver
-        .relaxed(|| client.driver.within(context, || client.driver.register(memory, size_of::<Stop>())))
-        .flatten()
-}
-
-/// Waits on the CPU: until what was submitted is done, so that little is outstanding, and then until no stop is up. Bounded.
-fn wait_here(client: &Client, seen: &Seen, reading: &Reading<'_>) {
-    let lane = &client.lanes[seen.lane];
-    let longest_ns = match client.orders(seen.lane).longest_stop_ns.load(Ordering::Relaxed) {
-        0 => LONGEST_WAIT_NS,
-        ordered => ordered,
-    };
-    let until = process::now_ns().saturating_add(longest_ns);
-    let event = seen.place.map_or(0, |place| client.streams.get(place).event.load(Ordering::Acquire));
-    let is_behind = || event != 0 && client.driver.progress(event, seen.context) == Progress::UnderWay;
-    let is_stopped = || {
-        let stops = lane.yields.iter().filter_map(|slot| slot.stop.get(reading));
-        stops.into_iter().any(|stop| stop.word.load(Ordering::Acquire) != 0)
-    };
-    while (is_stopped() || is_behind()) && process::now_ns() < until && client.is_up() {
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
-
 /// Keeps copies within their budget. What it sleeps is bounded, and written down.
 fn pace(client: &Client, seen: &Seen, bytes: u64) {
     let ledger = client.ledger(seen.lane);
@@ -272,22 +285,35 @@ fn pace(client: &Client, seen: &Seen, bytes: u64) {
     if budget == 0 {
         return;
     }
-    let wait_ns = client.lanes[seen.lane].pace.book(process::now_ns(), bytes, budget).min(LONGEST_WAIT_NS);
+    let wait_ns = client.lanes[seen.lane].pace.book(process::now_ns(), bytes, budget).min(LONGEST_PACE_NS);
     if wait_ns > 0 {
         std::thread::sleep(Duration::from_nanos(wait_ns));
         ledger.paced_ns.fetch_add(wait_ns, Ordering::Relaxed);
     }
 }
 
-/// Where a long kernel goes instead, if it is long and there is a part of the GPU for such.
-fn move_long(client: &'static Client, seen: &Seen, stream: u64, estimate_ns: u64) -> Option<Moved<'static>> {
+/// Where a long kernel goes instead, if it is long and there is a part of the GPU for such. Blocks may wait for each other as long as all
+/// of them run at once; so only a grid of which that cannot be is moved to where fewer do.
+fn move_long(
+    client: &'static Client,
+    seen: &Seen,
+    stream: u64,
+    estimate_ns: u64,
+    blocks: u32,
+    blocks_per_sm: Option<u32>,
+) -> Option<Moved<'static>> {
     let (lane, orders) = (&client.lanes[seen.lane], client.orders(seen.lane));
     let (long_ns, sms) = (orders.long_ns.load(Ordering::Relaxed), orders.long_sms.load(Ordering::Relaxed));
     if long_ns == 0 || sms == 0 || estimate_ns < long_ns.into() || !lane.divides.load(Ordering::Relaxed) {
         return None;
     }
+    let at_once = u64::from(blocks_per_sm?) * u64::from(lane.sm_count.load(Ordering::Relaxed));
+    if at_once == 0 || u64::from(blocks) <= at_once {
+        return None;
+    }
     let device = lane.device()?;
     // Events of another context do not order work in a green one.
     client.driver.is_in_primary(device).then_some(())?;
-    Moved::begin(&lane.long, &client.driver, device, sms, stream, seen.key)
+    let part = Part { sms, others: orders.long_part.load(Ordering::Relaxed) != 0 };
+    Moved::begin(&lane.long, &client.driver, device, part, stream, seen.key)
 }

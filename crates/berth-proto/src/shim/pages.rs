@@ -177,7 +177,9 @@ pub struct Stop {
     pub word: AtomicU32,
     /// Not 0: the one that leads has mapped the page, so that nobody else need be able to.
     pub is_led: AtomicU32,
-    _reserved: [AtomicU32; 14],
+    /// Not 0: the one that leads does not raise the word, since nobody wants it to for now. Set by the daemon.
+    pub muted: AtomicU32,
+    _reserved: [AtomicU32; 13],
 }
 
 const _: () = {

@@ -28,7 +28,7 @@ mod sealed {
 /// Who may write through a mapping that is made later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
-    /// Everybody who has the descriptor.
+    /// Everybody who has the descriptor, until [`close_to_others`].
     All,
     /// Nobody but who has mapped it before.
     SoFar,
@@ -51,13 +51,10 @@ impl<T: Shared> Page<T> {
         let file = unsafe { File::from_raw_fd(descriptor) };
         allocate(&file, size_of::<T>() as u64)?;
         let page = Self::open(&file)?;
-        let write = match writers {
-            Writers::All => 0,
-            Writers::SoFar => libc::F_SEAL_FUTURE_WRITE,
-        };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL | write;
-        // SAFETY: the descriptor is open, and the call takes integers only.
-        checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+        seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+        if writers == Writers::SoFar {
+            close_to_others(&file)?;
+        }
         Ok((page, file))
     }
 
@@ -87,6 +84,19 @@ impl<T: Shared> Deref for Page<T> {
         // sealed by whoever made it.
         unsafe { &*self.map.as_ptr().cast::<T>() }
     }
+}
+
+/// From now on nobody can map the file for writing who has not yet, nor write to it by its descriptor. Nor can anybody put other
+/// memory in the place of what is mapped: the kernel refuses to punch a hole (`fallocate`, `MADV_REMOVE`) into a file with
+/// `F_SEAL_FUTURE_WRITE`. Without, a GPU that has the old memory pinned would go on looking at it while all others see the new.
+/// `F_SEAL_WRITE` would need that nobody can write at all.
+pub fn close_to_others(file: &File) -> io::Result<()> {
+    seal(file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+}
+
+fn seal(file: &File, seals: libc::c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the call takes integers only.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }).map(drop)
 }
 
 /// Touching what is not there would be fatal.
@@ -127,6 +137,26 @@ mod tests {
         let again = File::options().read(true).write(true).open(path);
         assert!(again.is_err() || Page::<Orders>::open(&again.unwrap()).is_err());
         assert!(std::os::unix::fs::FileExt::write_at(&file, b"forged", 0).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_closed_to_others_cannot_be_exchanged_by_one_who_can_write_it() {
+        let (page, file) = Page::<Stop>::create(c"stop", Writers::All).unwrap();
+        let leader = Page::<Stop>::open(&file).unwrap();
+        // SAFETY: both calls take what was mapped above, and leave it mapped.
+        let exchange = || unsafe {
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let punched = libc::fallocate(file.as_raw_fd(), hole, 0, 4096) == 0;
+            punched | (libc::madvise(leader.address().cast(), 4096, libc::MADV_REMOVE) == 0)
+        };
+        page.word.store(5, Ordering::SeqCst);
+        assert!(exchange() && leader.word.load(Ordering::SeqCst) == 0, "anybody can before");
+        close_to_others(&file).unwrap();
+        page.word.store(5, Ordering::SeqCst);
+        assert!(!exchange() && leader.word.load(Ordering::SeqCst) == 5);
+        leader.word.store(6, Ordering::SeqCst);
+        assert_eq!(page.word.load(Ordering::SeqCst), 6, "who has mapped it goes on as before");
+        assert!(Page::<Stop>::open(&file).is_err());
     }
 
     #[test]

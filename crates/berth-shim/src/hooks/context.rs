@@ -1,53 +1,54 @@
-//! Contexts that go: what we have in them is taken away first.
+//! Contexts that go: what we have in them is not used again. A context of which others still have a share stays.
 
+use std::cell::Cell;
 use std::ffi::c_int;
+
+use berth_proto::cuda::{CuResult, result};
 
 use crate::state::{self, guarded};
 
-fn context_goes(context: u64) {
-    guarded(|| {
-        state::attached()?.forget_context(context);
-        Some(())
-    });
+/// How a context goes.
+enum Going {
+    Context(u64),
+    /// Lowers a count; the context goes with the last one.
+    Release(c_int),
+    /// Whoever still has a share of it.
+    Reset(c_int),
 }
 
-fn device_goes(device: c_int, with_memory: bool) {
+fn goes(going: &Going, real: impl Fn() -> CuResult) -> CuResult {
+    // Called once, whatever becomes of us.
+    let told = Cell::new(None);
+    let call = || {
+        let answer = real();
+        told.set(Some(answer));
+        answer == result::SUCCESS
+    };
     guarded(|| {
-        state::attached()?.forget_device(device, with_memory);
+        let client = state::attached()?;
+        match going {
+            Going::Context(context) => client.destroy(Some(*context), call),
+            Going::Release(device) => {
+                client.destroy(client.driver.primary(*device), || call() && !client.driver.has_primary(*device));
+            }
+            Going::Reset(device) => client.destroy(client.driver.primary(*device), call),
+        }
         Some(())
     });
+    told.get().unwrap_or_else(real)
 }
 
 crate::hooks::hooks! {
-    cuCtxDestroy: (context: u64) |real, _default| {
-        context_goes(context);
-        // SAFETY: the caller's own arguments, as in all of these.
-        unsafe { real(context) }
-    };
-    cuCtxDestroy_v2: (context: u64) |real, _default| {
-        context_goes(context);
-        // SAFETY: as above.
-        unsafe { real(context) }
-    };
-    // Others may still have the primary context, so its memory may stay: it is freed by name.
-    cuDevicePrimaryCtxRelease: (device: c_int) |real, _default| {
-        device_goes(device, false);
-        // SAFETY: as above.
-        unsafe { real(device) }
-    };
-    cuDevicePrimaryCtxRelease_v2: (device: c_int) |real, _default| {
-        device_goes(device, false);
-        // SAFETY: as above.
-        unsafe { real(device) }
-    };
-    cuDevicePrimaryCtxReset: (device: c_int) |real, _default| {
-        device_goes(device, true);
-        // SAFETY: as above.
-        unsafe { real(device) }
-    };
-    cuDevicePrimaryCtxReset_v2: (device: c_int) |real, _default| {
-        device_goes(device, true);
-        // SAFETY: as above.
-        unsafe { real(device) }
-    };
+    // SAFETY: the caller's own arguments, as in all of these.
+    cuCtxDestroy: (context: u64) |real, _default| goes(&Going::Context(context), || unsafe { real(context) });
+    // SAFETY: as above.
+    cuCtxDestroy_v2: (context: u64) |real, _default| goes(&Going::Context(context), || unsafe { real(context) });
+    // SAFETY: as above.
+    cuDevicePrimaryCtxRelease: (device: c_int) |real, _default| goes(&Going::Release(device), || unsafe { real(device) });
+    // SAFETY: as above.
+    cuDevicePrimaryCtxRelease_v2: (device: c_int) |real, _default| goes(&Going::Release(device), || unsafe { real(device) });
+    // SAFETY: as above.
+    cuDevicePrimaryCtxReset: (device: c_int) |real, _default| goes(&Going::Reset(device), || unsafe { real(device) });
+    // SAFETY: as above.
+    cuDevicePrimaryCtxReset_v2: (device: c_int) |real, _default| goes(&Going::Reset(device), || unsafe { real(device) });
 }

@@ -14,7 +14,7 @@ crate::hooks::hooks! {
         shared_bytes: c_uint, stream: u64, parameters: Pointers, extra: Pointers,
     ) |real, default| submit(
         default.of(stream),
-        || Work::kernel(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], true),
+        || Work::kernel(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes, true),
         // SAFETY: the caller's own arguments; another stream is one of ours.
         |moved| unsafe {
             let stream = moved.unwrap_or(stream);
@@ -27,7 +27,7 @@ crate::hooks::hooks! {
         shared_bytes: c_uint, stream: u64, parameters: Pointers,
     ) |real, default| submit(
         default.of(stream),
-        || Work::kernel(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], false),
+        || Work::kernel(function, [grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes, false),
         // SAFETY: the caller's own arguments.
         |_| unsafe {
             real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters)
@@ -44,7 +44,7 @@ crate::hooks::hooks! {
         };
         submit(
             default.of(wanted.stream),
-            || Work::kernel(function, wanted.grid, wanted.block, wanted.attribute_count == 0),
+            || Work::kernel(function, wanted.grid, wanted.block, wanted.shared_bytes, wanted.attribute_count == 0),
             |moved| {
                 let elsewhere = moved.map(|stream| LaunchConfig { stream, ..*wanted });
                 let config = elsewhere.as_ref().map_or(config, std::ptr::from_ref);

@@ -89,8 +89,9 @@ fn gone(answer: CuResult, which: impl FnOnce(&Client) -> Option<usize>) -> CuRes
 /// Memory that is at an address of its own.
 fn allocate(out: *mut u64, bytes: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     book(bytes as u64, None).run(call, |client, room| {
+        let context = client.driver.current_context().unwrap_or(0);
         // SAFETY: the driver has succeeded, so the address is there.
-        client.book().allocated(unsafe { *out }, room, room.bytes);
+        client.book().allocated(unsafe { *out }, room, room.bytes, context);
     })
 }
 
@@ -119,7 +120,8 @@ crate::hooks::hooks! {
             |client, room| {
                 // SAFETY: the driver has succeeded, so address and pitch are there.
                 let (address, pitch) = unsafe { (*out, *pitch) };
-                client.book().allocated(address, room, (pitch as u64).saturating_mul(height as u64));
+                let (bytes, context) = ((pitch as u64).saturating_mul(height as u64), client.driver.current_context());
+                client.book().allocated(address, room, bytes, context.unwrap_or(0));
             },
         )
     };

@@ -30,11 +30,20 @@ fn goes(stream: u64) {
     });
 }
 
+/// Who looks at the GPU has either seen that a capture begins, or is done.
+fn let_looks_end() {
+    guarded(|| {
+        drop(state::attached()?.events());
+        Some(())
+    });
+}
+
 /// Counts a capture that has begun. Before the call: no work of ours may come into it.
 macro_rules! begin {
     ($stream:expr, $call:expr) => {{
         let stream = captured($stream);
         CAPTURES.begun(stream);
+        let_looks_end();
         // SAFETY: the caller's own arguments.
         let answer = unsafe { $call };
         if answer != result::SUCCESS {

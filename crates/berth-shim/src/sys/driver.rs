@@ -28,6 +28,11 @@ const RESOURCE_SM: c_int = 1;
 /// `CU_GREEN_CTX_DEFAULT_STREAM` and `CU_STREAM_NON_BLOCKING`, which both are required.
 const GREEN_DEFAULT_STREAM: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and the answer `CU_MEMORYTYPE_DEVICE`
+const MEMORY_TYPE: c_int = 2;
+const DEVICE_MEMORY: c_uint = 2;
+/// Where a resource of SMs has their number.
+const SM_COUNT_AT: usize = 96;
 /// The most waits that are put at once.
 pub(crate) const MOST_WAITS: usize = 16;
 
@@ -47,6 +52,13 @@ pub(crate) struct WaitOp {
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Resource([u8; 144]);
+
+impl Resource {
+    fn sm_count(&self) -> u32 {
+        let bytes = self.0.get(SM_COUNT_AT..SM_COUNT_AT + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    }
+}
 
 macro_rules! functions {
     (
@@ -117,6 +129,11 @@ functions! {
         green_destroy: cuGreenCtxDestroy(u64);
         green_stream: cuGreenCtxStreamCreate(*mut u64, u64, c_uint, c_int);
         stream_destroy: cuStreamDestroy_v2(u64);
+        stream_create: cuStreamCreate(*mut u64, c_uint);
+        stream_synchronize: cuStreamSynchronize(u64);
+        stream_write_value: cuStreamWriteValue32_v2 or cuStreamWriteValue32 (u64, u64, u32, c_uint);
+        occupancy: cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, u64, c_int, usize);
+        pointer_attribute: cuPointerGetAttribute(*mut c_void, c_int, u64);
         primary_state: cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
         primary_retain: cuDevicePrimaryCtxRetain(*mut u64, c_int);
         primary_release: cuDevicePrimaryCtxRelease_v2 or cuDevicePrimaryCtxRelease (c_int);
@@ -291,8 +308,43 @@ impl Driver {
         }
     }
 
-    /// A green context with at least so many SMs.
-    pub(crate) fn create_green(&self, device: c_int, sms: u32) -> Option<u64> {
+    /// A stream of our own in the current context.
+    pub(crate) fn create_stream(&self) -> Option<u64> {
+        let function = self.stream_create?;
+        // SAFETY: the driver writes one handle.
+        ask(|out| unsafe { function(out, NON_BLOCKING) })
+    }
+
+    /// Waits on the CPU.
+    pub(crate) fn synchronize(&self, stream: u64) -> bool {
+        // SAFETY: the stream is our own.
+        self.stream_synchronize.is_some_and(|function| unsafe { function(stream) } == result::SUCCESS)
+    }
+
+    /// Has the GPU itself store 0 there.
+    pub(crate) fn write_zero(&self, stream: u64, address: u64) -> bool {
+        // SAFETY: the stream is our own; the address is of registered memory, which stays so until the stream has passed.
+        self.stream_write_value.is_some_and(|function| unsafe { function(stream, address, 0, 0) } == result::SUCCESS)
+    }
+
+    /// How many blocks of a function fit on an SM at once.
+    pub(crate) fn blocks_per_sm(&self, function: u64, threads_per_block: u32, shared_bytes: u64) -> Option<u32> {
+        let ask_driver = self.occupancy?;
+        let (threads, shared) = (c_int::try_from(threads_per_block).ok()?, usize::try_from(shared_bytes).ok()?);
+        // SAFETY: the function is the program's own, which is about to be launched; the driver writes one number.
+        let blocks: c_int = ask(|out| unsafe { ask_driver(out, function, threads, shared) })?;
+        u32::try_from(blocks).ok()
+    }
+
+    /// Whether an address is of device memory. What the driver does not know is the host's.
+    pub(crate) fn is_on_device(&self, address: u64) -> bool {
+        let Some(function) = self.pointer_attribute else { return false };
+        // SAFETY: the driver writes one number, and refuses addresses that it does not know.
+        ask(|out: *mut c_uint| unsafe { function(out.cast(), MEMORY_TYPE, address) }) == Some(DEVICE_MEMORY)
+    }
+
+    /// A green context with at least so many SMs, or with the others; and how many it has.
+    pub(crate) fn create_green(&self, device: c_int, sms: u32, others: bool) -> Option<(u64, u32)> {
         let all = self.sm_resource(device)?;
         let (mut part, mut rest, mut groups) = (Resource([0; 144]), Resource([0; 144]), 1);
         let split = self.resource_split?;
@@ -302,20 +354,31 @@ impl Driver {
             return None;
         }
         let (describe, create) = (self.resource_describe?, self.green_create?);
+        let mut part = if others { rest } else { part };
+        let sms = match part.sm_count() {
+            0 if others => return None,
+            0 => sms,
+            counted => counted,
+        };
         // SAFETY: the driver reads one resource and writes one handle.
         let description = ask(|out| unsafe { describe(out, &raw mut part, 1) })?;
         // SAFETY: the description has just been made; the driver writes one handle.
-        ask(|out| unsafe { create(out, description, device, GREEN_DEFAULT_STREAM) })
+        let green = ask(|out| unsafe { create(out, description, device, GREEN_DEFAULT_STREAM) })?;
+        Some((green, sms))
     }
 
-    /// Whether this thread's context is the device's primary one, the one that green contexts are parts of.
-    pub(crate) fn is_in_primary(&self, device: c_int) -> bool {
-        let known = (self.primary_state, self.primary_retain, self.primary_release);
-        let (Some(state), Some(retain), Some(release)) = known else { return false };
+    pub(crate) fn has_primary(&self, device: c_int) -> bool {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: the driver writes two numbers.
-        if unsafe { state(device, &raw mut flags, &raw mut active) } != result::SUCCESS || active == 0 {
-            return false;
+        let told = self.primary_state.map(|state| unsafe { state(device, &raw mut flags, &raw mut active) });
+        told == Some(result::SUCCESS) && active != 0
+    }
+
+    /// The device's primary context, if there is one.
+    pub(crate) fn primary(&self, device: c_int) -> Option<u64> {
+        let (Some(retain), Some(release)) = (self.primary_retain, self.primary_release) else { return None };
+        if !self.has_primary(device) {
+            return None;
         }
         // SAFETY: the driver writes one handle; what is retained here is released at once, and somebody else retains it, too.
         let primary = ask(|out| unsafe { retain(out, device) });
@@ -323,6 +386,12 @@ impl Driver {
             // SAFETY: it was just retained.
             unsafe { release(device) };
         }
+        primary
+    }
+
+    /// Whether this thread's context is the device's primary one, the one that green contexts are parts of.
+    pub(crate) fn is_in_primary(&self, device: c_int) -> bool {
+        let primary = self.primary(device);
         primary.is_some() && primary == self.current_context()
     }
 

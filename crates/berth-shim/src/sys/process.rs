@@ -93,14 +93,6 @@ pub(crate) fn sleep_exactly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0) };
 }
 
-/// In a forked child, where nothing of the parent's may be used any more.
-pub(crate) fn close(descriptor: c_int) {
-    if descriptor >= 0 {
-        // SAFETY: the descriptor is the parent's socket or bell, which nobody in this child uses.
-        unsafe { libc::close(descriptor) };
-    }
-}
-
 /// To standard error, if asked for; never to standard output.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     if crate::state::is_logging() {

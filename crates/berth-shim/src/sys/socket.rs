@@ -1,10 +1,14 @@
-//! The socket to the daemon and the bell that wakes our thread. Nothing here blocks but `wait`.
+//! The socket to the daemon. Nothing here blocks but `wait`.
+//!
+//! A program may close descriptors that are not its own, and then get their numbers for something else. So before it is used a descriptor is
+//! looked at: if it is not the socket any more, it is left alone and counts as hung up.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_proto::shim::message::{MESSAGE_BYTES, Packet};
@@ -14,8 +18,21 @@ const HIGH: libc::c_int = 960;
 /// Descriptors that can come with a message.
 const MOST_FILES: usize = 4;
 
+/// The socket of this process, for a forked child to close.
+static KNOWN: Known = Known { descriptor: AtomicI32::new(-1), identity: [const { AtomicU64::new(0) }; 2] };
+
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    /// Negative once it is closed.
+    descriptor: AtomicI32,
+    identity: [u64; 2],
+}
+
+#[derive(Debug)]
+struct Known {
+    descriptor: AtomicI32,
+    identity: [AtomicU64; 2],
+}
 
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -23,10 +40,6 @@ pub(crate) struct Received {
     pub(crate) length: usize,
     pub(crate) files: Vec<File>,
 }
-
-/// An eventfd.
-#[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
 
 /// Room for the control message with the descriptors, aligned as the kernel wants it.
 #[repr(C, align(8))]
@@ -43,23 +56,49 @@ impl Socket {
         let (address, length) = address(path)?;
         // SAFETY: the address is of `length` bytes and outlives the call.
         checked(unsafe { libc::connect(descriptor, (&raw const address).cast(), length) })?;
-        Ok(Self(out_of_the_way(socket)))
+        let socket = out_of_the_way(socket);
+        let identity = identity(socket.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { descriptor: AtomicI32::new(socket.into_raw_fd()), identity })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
+    /// Has a forked child close it.
+    pub(crate) fn remember(&self) {
+        for (known, own) in KNOWN.identity.iter().zip(self.identity) {
+            known.store(own, Ordering::Relaxed);
+        }
+        KNOWN.descriptor.store(self.descriptor.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// If it is still the socket.
+    fn own(&self) -> io::Result<RawFd> {
+        let descriptor = self.descriptor.load(Ordering::Relaxed);
+        if descriptor < 0 || identity(descriptor) != Some(self.identity) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(descriptor)
+    }
+
+    pub(crate) fn close(&self) {
+        let own = self.own();
+        self.descriptor.store(-1, Ordering::Relaxed);
+        if let Ok(descriptor) = own {
+            // SAFETY: it is our own, and nobody has its number after this.
+            unsafe { libc::close(descriptor) };
+        }
     }
 
     pub(crate) fn send(&self, packet: &Packet) -> io::Result<()> {
+        let descriptor = self.own()?;
         // SAFETY: pointer and length are the packet's.
         let sent = unsafe {
-            libc::send(self.descriptor(), packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+            libc::send(descriptor, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
         };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// The next message, with a length of 0 when the daemon has hung up. `WouldBlock` if there is none.
     pub(crate) fn receive(&self) -> io::Result<Received> {
+        let descriptor = self.own()?;
         let (mut packet, mut control) = ([0; MESSAGE_BYTES], Control([0; 64]));
         let mut part = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
         // SAFETY: all zeros is a message header without anything in it.
@@ -70,56 +109,43 @@ impl Socket {
         header.msg_controllen = control.0.len() as _;
         let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: the header points to buffers of this frame with their sizes.
-        let length = unsafe { libc::recvmsg(self.descriptor(), &raw mut header, flags) };
+        let length = unsafe { libc::recvmsg(descriptor, &raw mut header, flags) };
         let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
         Ok(Received { packet, length, files: files(&header) })
     }
 
-    /// Until there is something to receive.
+    /// Until there is something to receive, or to be found out.
     pub(crate) fn wait(&self, longest: Duration) -> bool {
-        wait_for([self.descriptor(), -1], longest)[0]
+        let mut polled = libc::pollfd { fd: self.descriptor.load(Ordering::Relaxed), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: longest.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        // SAFETY: one element of this frame; a negative descriptor is passed over.
+        let ready = unsafe { libc::ppoll(&raw mut polled, 1, &raw const time, std::ptr::null()) };
+        ready > 0 && polled.revents != 0
     }
 }
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: the call takes integers only.
-        let descriptor = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the kernel has just given this descriptor to nobody else.
-        Ok(Self(out_of_the_way(unsafe { OwnedFd::from_raw_fd(descriptor) })))
-    }
-
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    pub(crate) fn ring(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes of this frame. It fails only when the bell has rung very often already.
-        unsafe { libc::write(self.descriptor(), one.as_ptr().cast(), one.len()) };
-    }
-
-    pub(crate) fn silence(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: eight bytes of this frame. It fails if it has not rung.
-        unsafe { libc::read(self.descriptor(), count.as_mut_ptr().cast(), count.len()) };
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-/// Until the socket has something, the bell rings or the time is over; whether the socket has something. `None` leaves it out.
-pub(crate) fn wait(socket: Option<&Socket>, bell: &Bell, longest: Duration) -> bool {
-    wait_for([socket.map_or(-1, Socket::descriptor), bell.descriptor()], longest)[0]
+/// In a forked child, where nobody uses the parent's.
+pub(crate) fn close_in_child() {
+    let identity = KNOWN.identity.each_ref().map(|number| number.load(Ordering::Relaxed));
+    drop(Socket { descriptor: AtomicI32::new(KNOWN.descriptor.swap(-1, Ordering::Relaxed)), identity });
 }
 
-fn wait_for(descriptors: [RawFd; 2], longest: Duration) -> [bool; 2] {
-    let mut polled = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let time = libc::timespec {
-        tv_sec: longest.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: longest.subsec_nanos().into(),
-    };
-    // SAFETY: the array and its length are of this frame; a negative descriptor is passed over.
-    let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &raw const time, std::ptr::null()) };
-    polled.map(|one| ready > 0 && one.revents != 0)
+/// What a descriptor is: another one of the same number is something else.
+fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
+    // SAFETY: all zeros is a value of it, and the call writes it.
+    let mut about = unsafe { std::mem::zeroed::<libc::stat>() };
+    // SAFETY: as above.
+    let told = unsafe { libc::fstat(descriptor, &raw mut about) };
+    (told == 0 && about.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some([about.st_dev, about.st_ino])
 }
 
 fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {

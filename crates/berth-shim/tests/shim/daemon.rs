@@ -106,6 +106,13 @@ impl Client {
 
 impl Link {
     pub fn new() -> Self {
+        let link = Self::unled();
+        link.page.is_led.store(1, Ordering::SeqCst);
+        link
+    }
+
+    /// Of a leader that has not mapped it yet.
+    pub fn unled() -> Self {
         let (page, file) = Page::create(c"stop", Writers::All).unwrap();
         Self { page, file }
     }

@@ -34,7 +34,7 @@ u64 fakeCalls(const char *name) {
 }
 
 /* --- streams --- */
-enum kind { KERNEL, WAIT_ZERO, RECORD, WAIT_EVENT, END };
+enum kind { KERNEL, WAIT_ZERO, WRITE_ZERO, RECORD, WAIT_EVENT, END };
 struct event { u64 recorded, done; double done_ms; };
 struct op { enum kind kind; u64 ns; volatile uint32_t *word; struct event *event; u64 number; struct op *next; };
 struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; };
@@ -56,6 +56,7 @@ static void *work(void *argument) {
         struct timespec nap = { 0, 20000 };
         if (op->kind == KERNEL && op->ns) { struct timespec t = { op->ns / 1000000000, op->ns % 1000000000 }; nanosleep(&t, 0); }
         if (op->kind == WAIT_ZERO) while (__atomic_load_n(op->word, __ATOMIC_SEQ_CST)) nanosleep(&nap, 0);
+        if (op->kind == WRITE_ZERO) __atomic_store_n(op->word, 0, __ATOMIC_SEQ_CST);
         if (op->kind == WAIT_EVENT) for (;;) { pthread_mutex_lock(&lock); int done = op->event->done >= op->number; pthread_mutex_unlock(&lock); if (done) break; nanosleep(&nap, 0); }
         pthread_mutex_lock(&lock);
         if (op->kind == KERNEL) { s->kernels++; kernels_done++; if (s->green) green_kernels++; }
@@ -111,9 +112,10 @@ result cuDeviceGetUuid(unsigned char *out, int device) { memset(out, 0x10 + devi
 result cuDeviceGetAttribute(int *out, int attribute, int device) {
     const char *no_waits = getenv("FAKE_NO_WAITS");
     *out = attribute == 16 ? 132 : attribute == 92 || attribute == 122 || attribute == 123 ? !no_waits : 0; return OK; }
-result cuDevicePrimaryCtxRetain(u64 *out, int device) { *out = 0x1000 + device; return OK; }
-result cuDevicePrimaryCtxRelease_v2(int device) { COUNT; return OK; }
-result cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0; *active = 1; return OK; }
+static int shares[16];
+result cuDevicePrimaryCtxRetain(u64 *out, int device) { pthread_mutex_lock(&lock); shares[device]++; pthread_mutex_unlock(&lock); *out = 0x1000 + device; return OK; }
+result cuDevicePrimaryCtxRelease_v2(int device) { COUNT; pthread_mutex_lock(&lock); int had = shares[device]; if (had) shares[device]--; pthread_mutex_unlock(&lock); return had ? OK : INVALID_CONTEXT; }
+result cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0; *active = shares[device] > 0; return OK; }
 result cuCtxSetCurrent(u64 context) { depth = 1; stack[0] = context; return OK; }
 result cuCtxGetCurrent(u64 *out) { *out = depth ? stack[depth - 1] : 0; return OK; }
 result cuCtxPushCurrent_v2(u64 context) { stack[depth++] = context; return OK; }
@@ -138,6 +140,9 @@ result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { struct event *event = (
 result cuStreamWaitValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags != 1) return INVALID; return put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)address }); }
 struct wait { unsigned operation; u64 address, value; unsigned flags; u64 alias, pad; };
 result cuStreamBatchMemOp_v2(u64 s, unsigned n, struct wait *ops, unsigned flags) { COUNT; for (unsigned i = 0; i < n; i++) { if (ops[i].operation != 1 || ops[i].value || ops[i].flags != 1) return INVALID; put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)ops[i].address }); } return OK; }
+result cuStreamWriteValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags) return INVALID; return put(find(s, 0), (struct op){ .kind = WRITE_ZERO, .word = (void *)address }); }
+/* A call that holds what all others need, as one that synchronises may. */
+void fakeHold(unsigned ms) { pthread_mutex_lock(&lock); struct timespec t = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&t, 0); pthread_mutex_unlock(&lock); }
 result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { COUNT; return flags == 3 ? OK : INVALID; }
 result cuMemHostUnregister(void *p) { COUNT; return OK; }
 result cuMemHostGetDevicePointer_v2(u64 *out, void *p, unsigned flags) { *out = (u64)p; return OK; }
@@ -156,6 +161,13 @@ result cuLaunchKernel_ptsz(u64 f, SHAPE, u64 s, void **p, void **x) { COUNT; ret
 result cuLaunchCooperativeKernel(u64 f, SHAPE, u64 s, void **p) { COUNT; return launch(f, find(s, 0)); }
 struct config { unsigned grid[3], block[3], shared; u64 stream; void *attributes; unsigned count; };
 result cuLaunchKernelEx(const struct config *c, u64 f, void **p, void **x) { COUNT; return c ? launch(f, find(c->stream, 0)) : INVALID; }
+result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, u64 f, int threads, size_t shared) { COUNT; *out = 2048 / threads; return OK; }
+result cuPointerGetAttribute(unsigned *out, int attribute, u64 address) { *out = 2; return address >> 40 == 0x70 ? OK : INVALID; }
+static result copied(struct stream *s) { put(s, (struct op){ .kind = KERNEL }); return OK; }
+result cuMemcpyAsync(u64 to, u64 from, size_t n, u64 s) { COUNT; return copied(find(s, 0)); }
+result cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t n, u64 s) { COUNT; return copied(find(s, 0)); }
+result cuMemcpyHtoD_v2(u64 to, const void *from, size_t n) { COUNT; copied(find(0, 0)); return synchronize(find(0, 0)); }
+result cuMemsetD8_v2(u64 to, unsigned char value, size_t n) { COUNT; return copied(find(0, 0)); }
 result cuMemcpyHtoDAsync_v2(u64 to, const void *from, size_t n, u64 s) { COUNT; return put(find(s, 0), (struct op){ .kind = KERNEL }); }
 
 /* --- memory --- */

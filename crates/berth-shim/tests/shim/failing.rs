@@ -224,6 +224,8 @@ fn thousands_of_streams_are_all_stopped_and_all_let_go() {
     tenant.run("syncall");
     assert!(tenant.done() >= done + 6000);
     until("the word to be down", || leads.word() == 0);
+    client.send(berth_proto::shim::FromDaemon::Unlink { link: 2 }, &[]);
+    tenant.until("the page to be given back", |tenant| tenant.calls("cuMemHostUnregister") == 1);
     tenant.run("destroyall");
     assert!(tenant.finish());
 }

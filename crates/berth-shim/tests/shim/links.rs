@@ -12,17 +12,17 @@ use crate::tenant::{Tenant, until};
 /// The longest that a stop without anybody behind it may last.
 const LET_GO: Duration = Duration::from_millis(100);
 
-fn orders(orders: &LaneOrders) {
+pub fn orders(orders: &LaneOrders) {
     orders.linger_ns.store(200_000, Ordering::Relaxed);
     orders.grain_ns.store(50_000, Ordering::Relaxed);
 }
 
 /// A process with a stream that has attached and told of its GPU.
-fn attached(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client) {
+pub fn attached(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client) {
     attached_as(Tenant::start(&daemon.path()), daemon, order)
 }
 
-fn attached_as(mut tenant: Tenant, daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client) {
+pub fn attached_as(mut tenant: Tenant, daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client) {
     tenant.run("prepare 0");
     tenant.tell("alloc 0 4096");
     let client = daemon.welcome(order);
@@ -33,7 +33,7 @@ fn attached_as(mut tenant: Tenant, daemon: &Daemon, order: impl FnOnce(&LaneOrde
 }
 
 /// Yields on a link that is up, and stands.
-fn stopped(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client, Link) {
+pub fn stopped(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client, Link) {
     let (mut tenant, client) = attached(daemon, order);
     let link = Link::new();
     link.set(5);
@@ -43,7 +43,7 @@ fn stopped(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client,
 }
 
 /// Launches until one of them stands at a stop.
-fn until_linked(tenant: &mut Tenant, client: &Client) {
+pub fn until_linked(tenant: &mut Tenant, client: &Client) {
     tenant.until("a launch that waits", |tenant| {
         tenant.run("launch s0 1000 1");
         client.ledger().stops.load(Ordering::Relaxed) > 0
@@ -193,10 +193,13 @@ fn two_processes_a_leader_and_a_yielder() {
     let daemon = Daemon::start();
     let (mut server, leads) = attached(&daemon, orders);
     let (mut trainer, yields) = attached(&daemon, orders);
-    let link = Link::new();
+    let link = Link::unled();
     leads.leads(1, &link);
     yields.yields(1, &link);
-    until_linked(&mut trainer, &yields);
+    trainer.until("a wait on the GPU", |trainer| {
+        trainer.run("launch s0 100000 2");
+        trainer.calls("cuMemHostRegister_v2") == 1
+    });
     trainer.run("sync s0");
     let before = trainer.done();
     server.until("a word that is raised", |server| {
@@ -223,7 +226,7 @@ fn leader_is_killed() -> bool {
         orders(lane);
         lane.longest_stop_ns.store(30_000_000, Ordering::Relaxed);
     });
-    let link = Link::new();
+    let link = Link::unled();
     leads.leads(1, &link);
     yields.yields(1, &link);
     until_linked(&mut trainer, &yields);
@@ -274,7 +277,7 @@ fn both_are_gone() -> bool {
     let daemon = Daemon::start();
     let (mut server, leads) = attached(&daemon, orders);
     let (mut trainer, yields) = attached(&daemon, orders);
-    let link = Link::new();
+    let link = Link::unled();
     leads.leads(1, &link);
     yields.yields(1, &link);
     until_linked(&mut trainer, &yields);

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // test code
 
+mod again;
 mod daemon;
 mod failing;
 mod finding;
+mod freeing;
 mod links;
 mod memory;
+mod requests;
 mod sys;
 mod tenant;
 mod work;

@@ -41,7 +41,12 @@ static void find(const char *way, int version, u64 flags) {
     if (!strcmp(way, "proc2_ptsz")) ((proc2_t)f("cuGetProcAddress_v2_ptsz"))("cuLaunchKernel", (void **)&launch, version, flags, 0);
     if (!strcmp(way, "proc3")) { proc2_t next; ((proc2_t)f("cuGetProcAddress_v2"))("cuGetProcAddress", (void **)&next, version, flags, 0); next("cuLaunchKernel", (void **)&launch, version, flags, 0); }
 }
-static int go(u64 function, u64 s) { return launch(function, 8, 1, 1, 256, 1, 1, 0, s, 0, 0); }
+static unsigned blocks = 8;
+static int go(u64 function, u64 s) { return launch(function, blocks, 1, 1, 256, 1, 1, 0, s, 0, 0); }
+static struct { u64 ns, stream; int told; pthread_t thread; } aside;
+static void *launch_aside(void *unused) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); aside.told = go(aside.ns, aside.stream); return 0; }
+static void *hold(void *ms) { ((void (*)(unsigned))f("fakeHold"))((unsigned)(u64)ms); return 0; }
+static void *last(void *unused) { sleep(1); _exit(0); }
 static void *elsewhere(void *ns) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); return (void *)(u64)go(*(u64 *)ns, 2); }
 
 int main(int argc, char **argv) {
@@ -88,6 +93,20 @@ int main(int argc, char **argv) {
         else if (IS("green")) told = CALL(fakeGreenKernels, (void));
         else if (IS("disturbed")) told = CALL(fakeDisturbed, (void));
         else if (IS("next")) told = CALL(fakeNextIsNone, (void));
+        else if (IS("blocks")) { blocks = atoi(a); told = 0; }
+        else if (IS("aside")) { aside.stream = stream(a); aside.ns = strtoull(b, 0, 0); told = pthread_create(&aside.thread, 0, launch_aside, 0); }
+        else if (IS("join")) { pthread_join(aside.thread, 0); told = aside.told; }
+        else if (IS("hold")) { pthread_t t; told = pthread_create(&t, 0, hold, (void *)strtoull(a, 0, 0)); pthread_detach(t); usleep(20000); }
+        else if (IS("primary")) told = CALL(cuDevicePrimaryCtxRelease_v2, (int), atoi(a));
+        else if (IS("destroy")) told = CALL(cuStreamDestroy_v2, (u64), stream(a));
+        else if (IS("dtod")) told = CALL(cuMemcpyDtoDAsync_v2, (u64, u64, size_t, u64), 0, 0, strtoull(b, 0, 0), stream(a));
+        else if (IS("within")) told = CALL(cuMemcpyAsync, (u64, u64, size_t, u64), addresses[0], addresses[0], strtoull(b, 0, 0), stream(a));
+        else if (IS("upload")) told = CALL(cuMemcpyAsync, (u64, u64, size_t, u64), addresses[0], (u64)line, strtoull(b, 0, 0), stream(a));
+        else if (IS("copynow")) told = CALL(cuMemcpyHtoD_v2, (u64, const void *, size_t), 0, 0, strtoull(a, 0, 0));
+        else if (IS("fillnow")) told = CALL(cuMemsetD8_v2, (u64, unsigned char, size_t), addresses[0], 0, strtoull(a, 0, 0));
+        else if (IS("leave")) { pthread_t t; pthread_create(&t, 0, last, 0); pthread_exit(0); }
+        else if (IS("_exit")) _exit(0);
+        else if (IS("abort")) abort();
         else if (IS("closeall")) { told = 0; for (int fd = 3; fd < 4096; fd++) close(fd); errno = 77; }
         else if (IS("early")) told = early;
         else if (IS("fork")) { pid_t child = fork(); if (!child) { prepare(0); u64 s; CALL(cuStreamCreate, (u64 *, unsigned), &s, 1); int bad = go(1000, s) || CALL(cuStreamSynchronize, (u64), s); sleep(atoi(a)); _exit(bad); } int status; if (atoi(a)) { told = child; } else { waitpid(child, &status, 0); told = status; } }

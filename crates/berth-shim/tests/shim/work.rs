@@ -90,6 +90,7 @@ fn long_kernels_go_to_a_part_of_the_gpu_and_keep_their_order() {
         orders.long_ns.store(5_000_000, Ordering::Relaxed);
         orders.long_sms.store(72, Ordering::Relaxed);
     });
+    tenant.run("blocks 1057");
     tenant.until("a kernel that is known to be long", |tenant| {
         tenant.run("launch s0 10000000 1");
         tenant.run("sync s0");
@@ -102,6 +103,8 @@ fn long_kernels_go_to_a_part_of_the_gpu_and_keep_their_order() {
     tenant.run("launch s0 1000 1");
     tenant.run("sync s0");
     assert_eq!((tenant.done(), tenant.ask("green")), (done + 4, green + 2), "all are done when their stream is");
+    assert!(samples(&client).iter().all(|sample| sample.blocks_per_sm == 8));
+    assert_eq!(tenant.calls("cuOccupancyMaxActiveBlocksPerMultiprocessor"), 2, "once for each shape");
     tenant.run("cooperative s0 10000000");
     tenant.run("cooperative s0 10000000");
     tenant.run("sync s0");
@@ -111,6 +114,42 @@ fn long_kernels_go_to_a_part_of_the_gpu_and_keep_their_order() {
     tenant.run("sync s0");
     assert_eq!(tenant.ask("green"), green + 2, "green contexts are parts of the primary one, and of no other");
     until("a sample of a kernel on fewer SMs", || samples(&client).iter().any(|sample| sample.sms == 72));
+}
+
+#[test]
+fn a_grid_whose_blocks_could_all_run_at_once_stays_on_the_whole_gpu() {
+    let (_daemon, mut tenant, _client) = attached(|orders| {
+        orders.sample_every.store(1, Ordering::Relaxed);
+        orders.long_ns.store(5_000_000, Ordering::Relaxed);
+        orders.long_sms.store(72, Ordering::Relaxed);
+    });
+    tenant.run("blocks 1056");
+    for _ in 0..8 {
+        tenant.run("launch s0 10000000 1");
+        tenant.run("sync s0");
+    }
+    assert_eq!(tenant.ask("green"), 0, "8 blocks on each of 132 SMs may wait for each other");
+}
+
+#[test]
+fn only_copies_with_an_end_on_the_host_count_against_the_budget() {
+    let (_daemon, mut tenant, client) =
+        attached(|orders| orders.copy_bytes_per_second.store(1 << 40, Ordering::Relaxed));
+    let copied = || client.ledger().copied_bytes.load(Ordering::Relaxed);
+    tenant.until("orders that count", |tenant| {
+        tenant.run("copy s0 1000");
+        copied() > 0
+    });
+    let (before, launches) = (copied(), client.ledger().launches.load(Ordering::Relaxed));
+    for way in ["dtod s0 5000", "within s0 5000", "fillnow 5000"] {
+        tenant.run(way);
+        assert_eq!(copied(), before, "{way}");
+    }
+    for (way, bytes) in [("upload s0 7000", 7_000), ("copynow 9000", 16_000)] {
+        tenant.run(way);
+        assert_eq!(copied(), before + bytes, "{way}");
+    }
+    assert_eq!(client.ledger().launches.load(Ordering::Relaxed), launches + 5, "all of them are work");
 }
 
 #[test]

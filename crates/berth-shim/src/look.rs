@@ -1,0 +1,280 @@
+//! The thread that looks at the GPU: lowers words when the work is done, ends requests, reads measurements, unregisters pages.
+//!
+//! It is the only one of ours that asks the driver beside the program's own calls, and the driver may keep it waiting: so it frees nobody
+//! who is stopped. It sleeps until a call rings, and looks more often the more there is to see.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use berth_proto::shim::{LANES, Request};
+
+use crate::capture::CAPTURES;
+use crate::client::Client;
+use crate::leaving;
+use crate::links::STUCK_AFTER_NS;
+use crate::request;
+use crate::state;
+use crate::streams::Stream;
+use crate::sys::driver::Progress;
+use crate::sys::process;
+
+/// How often it looks while the client keeps others stopped,
+const WHILE_RAISED: Duration = Duration::from_micros(25);
+/// while the client has work and links, or a page is to go; and a long request is looked at as seldom,
+const WHILE_LINKED: Duration = Duration::from_millis(1);
+/// a short one more often: this part of its age, but no more often than that,
+const PART_OF_A_REQUEST: u64 = 32;
+const WHILE_BUSY: Duration = Duration::from_micros(50);
+/// while something is being measured,
+const WHILE_MEASURING: Duration = Duration::from_millis(10);
+/// and otherwise.
+const OTHERWISE: Duration = Duration::from_millis(50);
+/// How long after its last work a client without others to keep stopped is idle, its estimates being rough.
+const IDLE_AFTER_NS: u64 = 1_000_000;
+/// Words that were let go of come up again after so long, as long as there is work.
+const RAISED_AGAIN_NS: u64 = 100_000_000;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread asks disturbs nobody's capture.
+const RELAXED: i32 = 2;
+
+/// What was last seen of a GPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Watch {
+    started: u64,
+    /// When `started` was last seen to change.
+    changed_ns: u64,
+    last_busy_ns: u64,
+    /// Pieces of work before the request that is under way.
+    before_request: u64,
+    /// Since when the words are up, or were raised anew.
+    raised_ns: u64,
+}
+
+struct Looker {
+    client: &'static Client,
+    watches: [Watch; LANES],
+    freed_at_ns: u64,
+}
+
+pub(crate) fn run(client: &'static Client) {
+    process::sleep_exactly();
+    client.driver.set_capture_mode(RELAXED);
+    client.look_here();
+    let mut looker = Looker { client, watches: [Watch::default(); LANES], freed_at_ns: 0 };
+    while client.is_up() && !client.is_broken() {
+        std::thread::park_timeout(looker.pause());
+        state::guarded(|| {
+            looker.look();
+            Some(())
+        });
+    }
+}
+
+impl Looker {
+    fn pause(&self) -> Duration {
+        let lanes = || self.client.lanes.iter().filter(|lane| lane.device().is_some());
+        if lanes().any(crate::lane::Lane::is_raised) {
+            return WHILE_RAISED;
+        }
+        let now = process::now_ns();
+        let began = lanes().filter_map(|lane| Some(lane.request_began_ns.load(Ordering::Relaxed)).filter(|at| *at > 0));
+        if let Some(began) = began.max() {
+            let part = Duration::from_nanos(now.saturating_sub(began) / PART_OF_A_REQUEST);
+            return part.clamp(WHILE_BUSY, WHILE_LINKED);
+        }
+        let is_busy = |lane: &crate::lane::Lane| !lane.is_idle.load(Ordering::Relaxed);
+        if lanes().any(is_busy) || !self.client.leaving().is_empty() {
+            return WHILE_LINKED;
+        }
+        if self.client.samples.are_pending() { WHILE_MEASURING } else { OTHERWISE }
+    }
+
+    fn look(&mut self) {
+        let client = self.client;
+        let Some(_events) = client.events() else { return };
+        let now = process::now_ns();
+        client.blind.sweep(&client.driver);
+        for index in 0..LANES {
+            if client.lanes[index].device().is_some() {
+                self.look_at(index, now);
+                turn_round(client, index, now);
+            }
+        }
+        give_back_orphans(client);
+        if client.samples.are_pending() {
+            client.harvest();
+        }
+        leaving::unregister(client, now);
+        self.free_by_gpu(now);
+        client.looked_at_ns.store(process::now_ns(), Ordering::SeqCst);
+    }
+
+    /// Whether the client's work there is done, and what follows from it.
+    fn look_at(&mut self, index: usize, now: u64) {
+        let (client, lane, watch) = (self.client, &self.client.lanes[index], &mut self.watches[index]);
+        let is_raised = lane.is_raised();
+        if !is_raised || watch.raised_ns == 0 {
+            watch.raised_ns = if is_raised { now } else { 0 };
+        } else if now.saturating_sub(watch.raised_ns) > RAISED_AGAIN_NS {
+            watch.raised_ns = now;
+            lane.raise_again(&client.readers.enter());
+        }
+        let started = lane.started.load(Ordering::SeqCst);
+        if started != watch.started || started != lane.finished.load(Ordering::SeqCst) {
+            (watch.started, watch.changed_ns, watch.last_busy_ns) = (started, now, now);
+            lane.is_idle.store(false, Ordering::SeqCst);
+            return;
+        }
+        if lane.is_idle.load(Ordering::SeqCst) && !is_raised {
+            return;
+        }
+        let settled = now.saturating_sub(watch.changed_ns) >= IDLE_AFTER_NS;
+        let count = client.streams.active(index).count();
+        let is_under_way = |place: &usize| match mark(client, *place, started, count == 1) {
+            Some(event) => {
+                client.driver.progress(event, client.streams.get(*place).context.load(Ordering::Relaxed))
+                    == Progress::UnderWay
+            }
+            None => !settled,
+        };
+        // All of them, so that all are marked.
+        let under_way = client.streams.active(index).filter(is_under_way).count();
+        if now < lane.blind_until_ns.load(Ordering::SeqCst) || under_way > 0 {
+            watch.last_busy_ns = now;
+            return;
+        }
+        let done_ns = process::now_ns();
+        if let Some(began_ns) = lane.end_request(started, done_ns) {
+            let pieces = u32::try_from(started.wrapping_sub(watch.before_request)).unwrap_or(u32::MAX);
+            let took_ns = done_ns.saturating_sub(began_ns);
+            let number = u8::try_from(index).unwrap_or(0);
+            request::write_down(client.whole_ledger(), &Request { lane: number, pieces, began_ns, took_ns });
+        }
+        watch.before_request = started;
+        let linger_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
+        let after_ns = if is_raised { linger_ns } else { IDLE_AFTER_NS };
+        if now.saturating_sub(watch.last_busy_ns) >= after_ns && rest(client, index, started) {
+            lane.is_idle.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// What stands although its word was set to 0 is freed by the GPU itself, which knows the memory that is waited for by an address of
+    /// its own: whatever has become of our mapping of it.
+    fn free_by_gpu(&mut self, now: u64) {
+        let client = self.client;
+        if now.saturating_sub(self.freed_at_ns) < STUCK_AFTER_NS {
+            return;
+        }
+        let mut late = leaving::late(client, now);
+        for lane in &client.lanes {
+            let stands = now.saturating_sub(lane.passed_at_ns.load(Ordering::SeqCst)) > STUCK_AFTER_NS;
+            let free = lane.yields.iter().filter(|slot| stands && slot.is_free.load(Ordering::Relaxed));
+            late.extend(free.filter_map(crate::lane::YieldSlot::known_address));
+        }
+        let mut streams = client.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        for (address, context) in late {
+            self.freed_at_ns = now;
+            let known = streams.iter().find(|(of, _)| *of == context).map(|(_, stream)| *stream);
+            let made = || {
+                let stream = client.driver.within(context, || client.driver.create_stream()).flatten()?;
+                streams.push((context, stream));
+                Some(stream)
+            };
+            if let Some(stream) = known.or_else(made)
+                && client.driver.write_zero(stream, address)
+            {
+                // Before the page can go.
+                client.driver.synchronize(stream);
+            }
+        }
+    }
+}
+
+/// The event behind all work of a stream. Where calls have recorded none it is recorded here, unless the stream cannot be named by
+/// this thread, or that would be in the way: of a capture, or of other streams, which wait for what is in a context's default stream.
+fn mark(client: &Client, place: usize, started: u64, is_alone: bool) -> Option<u64> {
+    let stream = client.streams.get(place);
+    let event = |stream: &Stream| Some(stream.event.load(Ordering::Acquire)).filter(|event| *event != 0);
+    if stream.is_marked() || stream.is_abandoned() {
+        return event(stream);
+    }
+    let handle = stream.handle().filter(|handle| *handle > 2 || is_alone)?;
+    let (pieces, context) = (stream.pieces.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
+    let lane = &client.lanes[stream.lane.load(Ordering::Relaxed) as usize];
+    let recorded = client
+        .driver
+        .within(context, || !CAPTURES.any() && crate::work::record(client, context, &stream.event, handle));
+    if recorded != Some(true) || lane.started.load(Ordering::SeqCst) != started {
+        return None;
+    }
+    stream.marked_at.store(pieces, Ordering::Release);
+    event(stream)
+}
+
+/// Streams that were destroyed, or whose thread has ended, once their work is done.
+fn give_back_orphans(client: &Client) {
+    let is_done = |stream: &Stream| {
+        let (event, context) = (stream.event.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
+        event == 0 || client.driver.progress(event, context) != Progress::UnderWay
+    };
+    for event in client.streams.forget(|stream| stream.is_abandoned() && is_done(stream)) {
+        client.driver.destroy_event(event);
+    }
+}
+
+/// Begins the next round when all streams have passed this one.
+fn turn_round(client: &Client, index: usize, now: u64) {
+    let lane = &client.lanes[index];
+    let is_leaving = client.leaving().iter().any(|it| it.lane == index && it.registered.is_some());
+    if lane.is_idle.load(Ordering::SeqCst) && !is_leaving {
+        lane.passed_at_ns.store(now, Ordering::SeqCst);
+        return;
+    }
+    if !is_leaving && !lane.is_yielding() {
+        return;
+    }
+    let round = lane.round.load(Ordering::SeqCst);
+    if has_passed(client, index, round) {
+        lane.passed.store(round, Ordering::SeqCst);
+        lane.passed_at_ns.store(now, Ordering::SeqCst);
+        lane.round.store(round + 1, Ordering::SeqCst);
+    }
+}
+
+/// Whether all streams of a GPU have passed what they had when the round began. What is behind a wait is done only after it.
+fn has_passed(client: &Client, index: usize, round: u64) -> bool {
+    let is_done = |event: &AtomicU64, context| match event.load(Ordering::Acquire) {
+        0 => true,
+        event => client.driver.progress(event, context) != Progress::UnderWay,
+    };
+    let has_passed = |place: usize| {
+        let stream = client.streams.get(place);
+        let context = stream.context.load(Ordering::Relaxed);
+        is_done(&stream.event, context)
+            || stream.round.load(Ordering::Acquire) == round && is_done(&stream.round_event, context)
+    };
+    client.blind.have_passed(index, round) && client.streams.active(index).all(has_passed)
+}
+
+/// The client has nothing left to do there; false if it has begun again meanwhile.
+fn rest(client: &Client, index: usize, started: u64) -> bool {
+    let (lane, ledger) = (&client.lanes[index], client.ledger(index));
+    let stays = {
+        let reading = client.readers.enter();
+        !lane.is_raised() || lane.lower(&reading, started)
+    };
+    let places: Vec<usize> = client.streams.active(index).collect();
+    for place in &places {
+        client.streams.set_done(*place);
+    }
+    ledger.busy_since_ns.store(process::now_ns(), Ordering::Relaxed);
+    ledger.busy.store(0, Ordering::Release);
+    if stays && lane.started.load(Ordering::SeqCst) == started {
+        return true;
+    }
+    for place in places {
+        client.streams.set_active(place);
+    }
+    ledger.busy.store(1, Ordering::Release);
+    false
+}
