@@ -33,11 +33,14 @@ use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Answer, Ask, Caller, KernelAsk, Refusal, Reply, What};
 use berth_model::history::{LeftOpen, Spent};
-use berth_model::settings::{EdfSettings, KernelPolicyName};
+use berth_model::kernels::KernelLevel;
+use berth_model::settings::{EdfSettings, KernelPolicyName, KernelSettings};
+use berth_model::snapshot::GpuView;
 use berth_model::watch::series::Owner;
-use berth_model::{Anchor, Change, Event, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
+use berth_model::{Anchor, Change, Event, GpuUuid, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
 use berth_store::deadlines::Deadlines as Store;
 use berth_store::history::History;
+use berth_store::slos::SetSlo;
 
 pub use control::Control;
 use deadlines::{Deadlines, Said, Scene, Stage, by_looks, owners};
@@ -156,6 +159,7 @@ impl Engine {
             monitor: Monitor::new(settings.monitor.clone()),
             manager,
             kernels,
+            kernel_rules: settings.kernels.clone(),
             slos,
             kernel_asks: Vec::new(),
             deadlines,
@@ -220,6 +224,8 @@ struct Loop {
     manager: Result<Manager, Unmanaged>,
     /// After the manager's and before the sources' end everybody is free.
     kernels: Option<Kernels>,
+    /// By which goals are bounded, also where nobody takes part.
+    kernel_rules: KernelSettings,
     slos: Slos,
     kernel_asks: Vec<(Caller, KernelAsk, Reply)>,
     deadlines: Deadlines,
@@ -290,13 +296,7 @@ impl Loop {
         let by_looks = self.manager.as_ref().is_ok_and(Manager::goes_by_looks);
         self.sources.look(self.monitor.wish(now.mono, by_looks));
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
-        if let Some(kernels) = &mut self.kernels {
-            let manager = &self.manager;
-            let is_held =
-                |tenant: &TenantKey| manager.as_ref().is_ok_and(|manager| manager.is_kept_off(tenant, now.mono));
-            let labels = |tenant: &TenantKey| self.monitor.labels_of(tenant);
-            kernels.attend(&mut snapshot, &labels, &|tenant| self.slos.of(tenant), &is_held);
-        }
+        snapshot.kernels = self.attend_kernels(&snapshot, &now);
         self.answer_kernels(&snapshot, &now);
         self.manage(&mut snapshot, &mut changes, &now);
         changes.iter().for_each(log_change);
@@ -370,30 +370,50 @@ impl Loop {
         deadlines.answer(&stage)
     }
 
+    /// Tells the level of kernels what is known of those who take part there.
+    fn attend_kernels(&mut self, snapshot: &Snapshot, now: &Anchor) -> Option<KernelLevel> {
+        let Self { kernels, manager, monitor, slos, kernel_rules, .. } = self;
+        let terms =
+            |tenant: &TenantKey| kernel_terms(monitor, snapshot, kernel_rules, tenant, slos.said(tenant).as_ref());
+        let is_held = |tenant: &TenantKey| manager.as_ref().is_ok_and(|manager| manager.is_kept_off(tenant, now.mono));
+        kernels.as_mut()?.attend(snapshot, &terms, &is_held)
+    }
+
     /// Answers those who asked about the level of kernels.
     fn answer_kernels(&mut self, snapshot: &Snapshot, now: &Anchor) {
         for (caller, ask, reply) in std::mem::take(&mut self.kernel_asks) {
             match ask {
-                KernelAsk::SetPolicy { policy } => reply(self.set_kernel_policy(&caller, policy)),
+                KernelAsk::SetPolicy { policy, gpu } => {
+                    reply(self.set_kernel_policy(&caller, policy, gpu.as_deref(), snapshot));
+                }
                 ask => {
                     let monitor = &self.monitor;
                     let may =
                         |caller: &Caller, tenant: &TenantKey, name: &str| may_decide(monitor, caller, tenant, name);
-                    let labels = |tenant: &TenantKey| monitor.labels_of(tenant);
-                    let stage = slos::Stage { snapshot, labels: &labels, may: &may, now };
+                    let terms = |tenant: &TenantKey, said: Option<&SetSlo>| {
+                        kernel_terms(monitor, snapshot, &self.kernel_rules, tenant, said)
+                    };
+                    let stage = slos::Stage { snapshot, terms: &terms, may: &may, now };
                     self.slos.ask(&caller, ask, reply, &stage);
                 }
             }
         }
     }
 
-    fn set_kernel_policy(&self, caller: &Caller, policy: KernelPolicyName) -> Result<Answer, Refusal> {
+    fn set_kernel_policy(
+        &self,
+        caller: &Caller,
+        policy: KernelPolicyName,
+        gpu: Option<&str>,
+        snapshot: &Snapshot,
+    ) -> Result<Answer, Refusal> {
         if !caller.is_admin {
             return Err(Refusal::AdminsOnly);
         }
         let reason =
             || Refusal::NoKernels { reason: "`kernels.enabled` is false, or its socket is missing".to_owned() };
-        self.kernels.as_ref().ok_or_else(reason)?.set_policy(policy);
+        let kernels = self.kernels.as_ref().ok_or_else(reason)?;
+        kernels.set_policy(gpu.map(|gpu| gpu_named(gpu, snapshot)).transpose()?, policy);
         Ok(Answer::KernelPolicy(policy))
     }
 
@@ -465,6 +485,30 @@ impl Loop {
             Err(unmanaged) => unmanaged.annals.leave(&snapshot, left, &now),
         }
     }
+}
+
+/// What was said of a tenant that takes part, or might.
+fn kernel_terms(
+    monitor: &Monitor,
+    snapshot: &Snapshot,
+    rules: &KernelSettings,
+    tenant: &TenantKey,
+    said: Option<&SetSlo>,
+) -> kernels::Terms {
+    let labels = monitor.labels_of(tenant);
+    let shown = snapshot.tasks.iter().find(|row| row.tenant.is(tenant)).and_then(|row| row.owner.clone());
+    let owners = owners(shown, labels, monitor.uids_of(tenant));
+    kernels::terms(tenant, labels, &owners, said, rules)
+}
+
+/// The GPU a person means, by its index or its UUID.
+fn gpu_named(gpu: &str, snapshot: &Snapshot) -> Result<GpuUuid, Refusal> {
+    let is_it = |row: &&GpuView| {
+        row.index.to_string() == gpu || row.uuid.as_ref().is_some_and(|uuid| uuid.0.eq_ignore_ascii_case(gpu))
+    };
+    let found = snapshot.gpus.iter().find(is_it).and_then(|row| row.uuid.clone());
+    let known = || snapshot.gpus.iter().map(|row| row.index.to_string()).collect();
+    found.ok_or_else(|| Refusal::NoSuchGpu { gpu: gpu.to_owned(), known: known() })
 }
 
 /// As for deadlines: its owner by label, else the users its processes run as.

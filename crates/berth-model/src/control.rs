@@ -222,7 +222,7 @@ pub enum Refusal {
     #[error("what was said of `{name}` stays as it was: {reason}")]
     NotWritten { name: String, reason: String },
     #[error("there is no GPU {gpu} here{}", listed("; there are", known))]
-    NoSuchGpu { gpu: GpuIndex, known: Vec<String> },
+    NoSuchGpu { gpu: String, known: Vec<String> },
 }
 
 impl Refusal {

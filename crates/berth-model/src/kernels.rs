@@ -10,10 +10,20 @@ use crate::slo::Slo;
 /// Everybody who takes part, and what came of it since the daemon started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KernelLevel {
+    /// On GPUs that have none of their own.
     pub policy: KernelPolicyName,
+    pub gpu_policies: Vec<GpuPolicy>,
     /// By GPU, then by name.
     pub rows: Vec<KernelRow>,
     pub totals: KernelTotals,
+}
+
+/// A GPU that has a policy of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuPolicy {
+    pub gpu_index: Option<GpuIndex>,
+    pub gpu_uuid: GpuUuid,
+    pub policy: KernelPolicyName,
 }
 
 /// One tenant on one GPU, all of its processes together.

@@ -14,6 +14,7 @@ pub(crate) fn standing() -> SloStanding {
         tenant: container(),
         name: "server".into(),
         counts: [("berth.slo.latency".to_owned(), "p99:10ms".to_owned())].into(),
+        wrong: vec!["`berth.slo.weight=101`: write a whole number from 1 to 100".into()],
         given: Some(GivenSlo { by_uid: 7, at: at(1) }),
         is_durable: true,
         rows: vec![kernel_row()],
@@ -66,11 +67,14 @@ async fn goals_are_asked_of_one_or_of_everybody() {
 
 #[tokio::test]
 async fn a_policy_is_set_and_refused_where_nobody_takes_part() {
-    let request = KernelPolicyRequest { policy: KernelPolicyName::Jct };
-    let (daemon, client) = answering(Ok(Answer::KernelPolicy(KernelPolicyName::Jct)));
-    let told: KernelPolicyRequest = client.post(paths::KERNEL_POLICY, &request).await.unwrap();
-    let ask = KernelAsk::SetPolicy { policy: KernelPolicyName::Jct };
-    assert_eq!((told, asked(&daemon).what), (request, What::Kernels(ask)));
+    let on = |gpu: Option<&str>| KernelPolicyRequest { policy: KernelPolicyName::Jct, gpu: gpu.map(str::to_owned) };
+    for gpu in [None, Some("1")] {
+        let (daemon, client) = answering(Ok(Answer::KernelPolicy(KernelPolicyName::Jct)));
+        let told: KernelPolicyRequest = client.post(paths::KERNEL_POLICY, &on(gpu)).await.unwrap();
+        let ask = KernelAsk::SetPolicy { policy: KernelPolicyName::Jct, gpu: gpu.map(str::to_owned) };
+        assert_eq!((told, asked(&daemon).what), (on(gpu), What::Kernels(ask)));
+    }
+    let request = on(None);
     let (_daemon, client) = answering(Err(Refusal::NoKernels { reason: "off".into() }));
     let error = client.post::<KernelPolicyRequest>(paths::KERNEL_POLICY, &request).await.unwrap_err();
     assert_eq!(code(&error), "no_kernels");

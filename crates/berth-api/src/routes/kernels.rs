@@ -15,10 +15,13 @@ use super::paths;
 use crate::control::Served;
 use crate::error::ApiError;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelPolicyRequest {
     pub policy: KernelPolicyName,
+    /// Index or UUID of the one it is for; all, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
 }
 
 /// Which goals are to count for a tenant: exactly one of `goals`, `clear` and `reset`.
@@ -46,9 +49,10 @@ pub(crate) async fn set_policy(
     peer: Caller,
     Body(request): Body<KernelPolicyRequest>,
 ) -> Result<Json<KernelPolicyRequest>, ApiError> {
-    let ask = KernelAsk::SetPolicy { policy: request.policy };
+    let KernelPolicyRequest { policy, gpu } = request;
+    let ask = KernelAsk::SetPolicy { policy, gpu: gpu.clone() };
     match served.ask(peer_of(peer), What::Kernels(ask)).await? {
-        Answer::KernelPolicy(policy) => Ok(Json(KernelPolicyRequest { policy })),
+        Answer::KernelPolicy(policy) => Ok(Json(KernelPolicyRequest { policy, gpu })),
         _ => Err(ApiError::Unexpected),
     }
 }

@@ -6,7 +6,9 @@ use berth_model::cluster::PlacementId;
 use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
-use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, RequestFigures};
+use berth_model::kernels::{
+    GpuPolicy, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, RequestFigures,
+};
 use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::snapshot::{
     Counters, DeadlineRow, DeadlineTotals, EndedTask, Histogram, HoldCounters, HoldRow, HoldStage, Management, MissRow,
@@ -240,6 +242,11 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
         deadlines: deadline_totals(),
         kernels: Some(KernelLevel {
             policy: KernelPolicyName::Hybrid,
+            gpu_policies: vec![GpuPolicy {
+                gpu_index: Some(GpuIndex(1)),
+                gpu_uuid: GpuUuid("GPU-1".into()),
+                policy: KernelPolicyName::Slo,
+            }],
             rows: vec![kernel_row()],
             totals: KernelTotals { attached: 3, refused: 1, leads_lost: 2, plans: 40 },
         }),

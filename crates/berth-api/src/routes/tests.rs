@@ -80,7 +80,10 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("DeadlineRequest", json(&DeadlineRequest::default())),
         ("KernelLevel", json(&snapshot.kernels)),
         ("KernelRow", json(&samples::kernel_row())),
-        ("KernelPolicyRequest", json(&KernelPolicyRequest { policy: berth_model::settings::KernelPolicyName::Jct })),
+        (
+            "KernelPolicyRequest",
+            json(&KernelPolicyRequest { policy: berth_model::settings::KernelPolicyName::Jct, gpu: Some("0".into()) }),
+        ),
         ("SloStanding", json(&asking::kernels::standing())),
         ("SloRequest", json(&SloRequest::default())),
         ("Admission", json(&asking::deadlines::admission())),

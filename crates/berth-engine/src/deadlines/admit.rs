@@ -77,6 +77,9 @@ fn gpus(wanted: Option<GpuIndex>, stage: &Stage<'_>) -> Result<Vec<GpuIndex>, Re
     match wanted {
         None => Ok(there),
         Some(gpu) if there.contains(&gpu) => Ok(vec![gpu]),
-        Some(gpu) => Err(Refusal::NoSuchGpu { gpu, known: there.iter().map(ToString::to_string).collect() }),
+        Some(gpu) => {
+            let known = there.iter().map(ToString::to_string).collect();
+            Err(Refusal::NoSuchGpu { gpu: gpu.to_string(), known })
+        }
     }
 }

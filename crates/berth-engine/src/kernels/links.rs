@@ -1,8 +1,8 @@
 //! The links that exist on one GPU, and making them what a plan wants.
 //!
 //! Making a link costs a client some hundred microseconds (it has the driver map a page), so one that a plan does without for once is
-//! kept for a while, with its word held down. When it is wanted again while its leader has work, the daemon raises the word in the leader's
-//! place: the leader's library has done so once, and does it again only with its next work. What the daemon raised it lowers when the
+//! kept for a while, with its word held down and its leader told not to raise it. When it is wanted again while its leader has work, the
+//! daemon raises the word in the leader's place, whose library does so only with its next work. What the daemon raised it lowers when the
 //! leader has none left.
 //!
 //! One that may not lead any more is unlinked at once, whatever plans want. The pages of links that were taken away are looked at for a
@@ -64,16 +64,15 @@ impl Links {
         for pair in wanted {
             let is_led_now = pair.1.is_some_and(is_busy);
             if let Some(kept) = self.all.get_mut(pair) {
-                if kept.unwanted_since.take().is_some() && is_led_now {
-                    kept.lend();
+                if kept.unwanted_since.take().is_some() {
+                    kept.link.mute(false);
+                    kept.lend_if(is_led_now);
                 }
             } else if self.all.len() < MOST
                 && let Some(link) = shim.link(pair.0, pair.1)
             {
                 let mut kept = Kept { link, unwanted_since: None, is_lent: false };
-                if is_led_now {
-                    kept.lend();
-                }
+                kept.lend_if(is_led_now);
                 self.all.insert(*pair, kept);
             }
         }
@@ -81,6 +80,7 @@ impl Links {
             if kept.unwanted_since.is_none() {
                 kept.unwanted_since = Some(now);
                 kept.is_lent = false;
+                kept.link.mute(true);
                 kept.link.lower();
             }
         }
@@ -183,9 +183,12 @@ impl Links {
 }
 
 impl Kept {
-    fn lend(&mut self) {
-        self.is_lent = true;
-        self.link.raise();
+    /// Once: what is lowered afterwards was lowered rightly.
+    fn lend_if(&mut self, is_led: bool) {
+        self.is_lent = is_led;
+        if is_led {
+            self.link.raise();
+        }
     }
 
     /// Whether it stops the one that yields, and rightly.

@@ -16,6 +16,7 @@ mod links;
 mod look;
 mod offences;
 mod orders;
+mod policies;
 mod profile;
 mod reading;
 mod show;
@@ -39,9 +40,10 @@ use berth_host::procs::Registry;
 use berth_host::shim::{Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{Event, GpuIndex, GpuUuid, ProcKey, Slo, Snapshot, TenantKey};
+use berth_model::{Event, GpuIndex, GpuUuid, ProcKey, Snapshot, TenantKey};
 
 use standing::{Standing, standing};
+pub(crate) use standing::{Terms, terms};
 use still::Still;
 use world::World;
 
@@ -62,7 +64,7 @@ enum Input {
     Tenant(TenantKey, Box<Standing>),
     Gpus(BTreeMap<GpuUuid, GpuIndex>),
     Exited(ProcKey),
-    Policy(KernelPolicyName),
+    Policy(Option<GpuUuid>, KernelPolicyName),
     Stop,
 }
 
@@ -79,7 +81,6 @@ struct Shared {
 /// The running thread; dropping it frees everybody and hangs up.
 #[derive(Debug)]
 pub(crate) struct Kernels {
-    settings: KernelSettings,
     input_tx: Sender<Input>,
     shared: Arc<Mutex<Shared>>,
     /// What the thread was told last.
@@ -104,14 +105,7 @@ impl Kernels {
         let world = World::new(settings.clone(), Still::new(proc_root), shim, event_tx, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("berth-kernels".into()).spawn(move || run(world, &input_rx));
         let thread = thread.map_err(|source| ShimError::Io { attempt: "start a thread", source })?;
-        Ok(Self {
-            settings: settings.clone(),
-            input_tx,
-            shared,
-            told: BTreeMap::new(),
-            told_gpus: BTreeMap::new(),
-            thread: Some(thread),
-        })
+        Ok(Self { input_tx, shared, told: BTreeMap::new(), told_gpus: BTreeMap::new(), thread: Some(thread) })
     }
 
     pub fn note(&self, event: &Event) {
@@ -120,8 +114,9 @@ impl Kernels {
         }
     }
 
-    pub fn set_policy(&self, policy: KernelPolicyName) {
-        self.tell(Input::Policy(policy));
+    /// `None`: on all GPUs.
+    pub fn set_policy(&self, gpu: Option<GpuUuid>, policy: KernelPolicyName) {
+        self.tell(Input::Policy(gpu, policy));
     }
 
     /// Who is to be kept from running for a moment, and why.
@@ -131,21 +126,19 @@ impl Kernels {
 
     /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it. `is_held`: it is kept off the
     /// GPU.
-    pub fn attend<'a>(
+    pub fn attend(
         &mut self,
-        snapshot: &mut Snapshot,
-        labels: &dyn Fn(&TenantKey) -> Option<&'a BTreeMap<String, String>>,
-        set: &dyn Fn(&TenantKey) -> Option<Slo>,
+        snapshot: &Snapshot,
+        terms: &dyn Fn(&TenantKey) -> Terms,
         is_held: &dyn Fn(&TenantKey) -> bool,
-    ) {
+    ) -> Option<KernelLevel> {
         let (tenants, level) = {
             let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
             (shared.tenants.clone(), shared.level.clone())
         };
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
-            let now = standing(&tenant, &snapshot.tasks, labels(&tenant), set(&tenant).as_ref(), &self.settings);
-            let now = Standing { is_held: is_held(&tenant), ..now };
+            let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant));
             if self.told.get(&tenant) != Some(&now) {
                 self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
                 self.told.insert(tenant, now);
@@ -156,7 +149,7 @@ impl Kernels {
             self.told_gpus = gpus;
             self.tell(Input::Gpus(self.told_gpus.clone()));
         }
-        snapshot.kernels = level;
+        level
     }
 
     /// It ends only with this.
@@ -192,9 +185,9 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
             match input {
                 Input::Client(told) => world.hear(told, clock::now()),
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
-                Input::Gpus(gpus) => world.indices = gpus,
+                Input::Gpus(gpus) => world.meet_gpus(gpus),
                 Input::Exited(process) => world.exited(process),
-                Input::Policy(policy) => world.set_policy(policy),
+                Input::Policy(gpu, policy) => world.set_policy(gpu, policy),
                 Input::Stop => return world.end(),
             }
         }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::ClientId;
 use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
-use berth_model::settings::KernelPolicyName;
 use berth_model::{Anchor, GpuIndex, GpuUuid, TenantKey};
 use berth_policy::kernels::Reason;
 
 use super::client::{Client, Lane};
 use super::gpu::Gpu;
+use super::policies::Policies;
 use super::standing::Standing;
 
 pub(super) struct Scene<'a> {
@@ -21,12 +21,12 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    pub fn level(&self, policy: KernelPolicyName, totals: KernelTotals) -> KernelLevel {
+    pub fn level(&self, policies: &Policies, totals: KernelTotals) -> KernelLevel {
         let mut rows: Vec<KernelRow> = self.gpus.iter().flat_map(|(uuid, gpu)| self.rows(uuid, gpu)).collect();
         rows.sort_by(|one, other| {
             (one.gpu_index, &one.gpu_uuid, &one.name).cmp(&(other.gpu_index, &other.gpu_uuid, &other.name))
         });
-        KernelLevel { policy, rows, totals }
+        KernelLevel { policy: policies.for_all(), gpu_policies: policies.shown(self.indices), rows, totals }
     }
 
     fn rows(&self, uuid: &GpuUuid, gpu: &Gpu) -> Vec<KernelRow> {

@@ -13,6 +13,7 @@ use berth_model::kernels::KernelRow;
 use berth_model::{Anchor, Event, Slo, Snapshot, TenantKey};
 use berth_store::slos::{SetSlo, Slos as Store};
 
+use super::Terms;
 use crate::describe::describe;
 
 /// What counts, and where it is kept.
@@ -34,7 +35,8 @@ enum Keep {
 /// The host as those are judged by who ask.
 pub(crate) struct Stage<'a> {
     pub snapshot: &'a Snapshot,
-    pub labels: &'a dyn Fn(&TenantKey) -> Option<&'a BTreeMap<String, String>>,
+    /// What counts for a tenant, by its labels or by what a person has said.
+    pub terms: &'a dyn Fn(&TenantKey, Option<&SetSlo>) -> Terms,
     /// Whether the caller may decide about a tenant.
     pub may: &'a dyn Fn(&Caller, &TenantKey, &str) -> Result<(), Refusal>,
     pub now: &'a Anchor,
@@ -58,11 +60,7 @@ impl Slos {
         Self { counting: Arc::new(Mutex::new(counting)), keep, event_tx }
     }
 
-    pub fn of(&self, tenant: &TenantKey) -> Option<Slo> {
-        self.said(tenant).map(|said| said.slo)
-    }
-
-    fn said(&self, tenant: &TenantKey) -> Option<SetSlo> {
+    pub fn said(&self, tenant: &TenantKey) -> Option<SetSlo> {
         let counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
         counting.iter().find(|said| said.tenant.is(tenant)).cloned()
     }
@@ -83,7 +81,9 @@ impl Slos {
         let Some(selector) = selector else {
             let shown = known.iter().map(|(tenant, name)| self.standing(tenant, name, self.said(tenant), stage));
             return Ok(shown
-                .filter(|one| one.given.is_some() || !one.counts.is_empty() || !one.rows.is_empty())
+                .filter(|one| {
+                    one.given.is_some() || !one.counts.is_empty() || !one.wrong.is_empty() || !one.rows.is_empty()
+                })
                 .collect());
         };
         let tenant = find_named(selector, known.iter().map(|(tenant, name)| (tenant, name.as_str())))?;
@@ -101,13 +101,14 @@ impl Slos {
     }
 
     fn standing(&self, tenant: &TenantKey, name: &str, said: Option<SetSlo>, stage: &Stage<'_>) -> SloStanding {
-        let by_labels = || (stage.labels)(tenant).map(|labels| Slo::from_labels(labels).0).unwrap_or_default();
+        let terms = (stage.terms)(tenant, said.as_ref());
         let rows = stage.snapshot.kernels.iter().flat_map(|level| &level.rows);
         let rows: Vec<KernelRow> = rows.filter(|row| row.tenant.is(tenant)).cloned().collect();
         SloStanding {
             tenant: tenant.clone(),
             name: name.to_owned(),
-            counts: said.as_ref().map_or_else(by_labels, |said| said.slo.clone()).to_labels(),
+            counts: terms.slo.to_labels(),
+            wrong: terms.wrong,
             given: said.map(|said| GivenSlo { by_uid: said.by_uid, at: said.at }),
             is_durable: matches!(self.keep, Keep::Disk(_)),
             rows,

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use berth_model::deadline::Who;
 use berth_model::settings::KernelSettings;
+use berth_model::slo::{GoalBound, within};
 use berth_model::snapshot::TaskRow;
 use berth_model::{GpuUuid, ProcessKind, Slo, TenantKey};
+use berth_store::slos::SetSlo;
 
 /// By which a container asks to take part.
 pub const LABEL: &str = "berth.kernel-level";
@@ -16,7 +19,7 @@ pub(crate) struct Standing {
     /// `None`: not known yet.
     pub takes_part: Option<bool>,
     pub slo: Slo,
-    /// Labels that could not be read, in words.
+    /// Labels that could not be read, and goals that the bounds change, in words.
     pub wrong: Vec<String>,
     /// Where the driver has seen it.
     pub gpus: BTreeSet<GpuUuid>,
@@ -26,25 +29,43 @@ pub(crate) struct Standing {
     pub is_held: bool,
 }
 
-/// `set`: what a person has said goes before the labels.
-pub(crate) fn standing(
+/// What was said of a tenant, by labels and by persons.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Terms {
+    pub takes_part: Option<bool>,
+    pub slo: Slo,
+    pub wrong: Vec<String>,
+}
+
+/// `said`: what a person has said goes before the labels. Whoever said it, the bounds count, unless it was root.
+pub(crate) fn terms(
     tenant: &TenantKey,
-    rows: &[TaskRow],
     labels: Option<&BTreeMap<String, String>>,
-    set: Option<&Slo>,
+    owners: &[String],
+    said: Option<&SetSlo>,
     settings: &KernelSettings,
-) -> Standing {
-    let own: Vec<&TaskRow> = rows.iter().filter(|row| row.tenant.is(tenant)).collect();
+) -> Terms {
     let (by_labels, wrong) = labels.map(Slo::from_labels).unwrap_or_default();
+    let mut wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    let asked = said.map_or(by_labels, |said| said.slo.clone());
+    let bounds: &[GoalBound] = if said.is_some_and(|said| said.by_uid == 0) { &[] } else { &settings.bounds };
+    let (slo, outside) = within(bounds, Who { labels, owners, given: None }, asked);
+    wrong.extend(outside);
+    Terms { takes_part: takes_part(tenant, labels, settings), slo, wrong }
+}
+
+pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_held: bool) -> Standing {
+    let own: Vec<&TaskRow> = rows.iter().filter(|row| row.tenant.is(tenant)).collect();
+    let Terms { takes_part, slo, wrong } = terms;
     Standing {
         name: own.first().map_or_else(|| tenant.to_string(), |row| row.container_name.clone()),
         owner: own.first().and_then(|row| row.owner.clone()),
-        takes_part: takes_part(tenant, labels, settings),
-        slo: set.cloned().unwrap_or(by_labels),
-        wrong: wrong.iter().map(ToString::to_string).collect(),
+        takes_part,
+        slo,
+        wrong,
         gpus: own.iter().filter_map(|row| row.gpu_uuid.clone()).collect(),
-        is_held: false,
         is_mps: own.iter().any(|row| row.process_kinds.contains(&ProcessKind::MpsClient)),
+        is_held,
     }
 }
 
@@ -82,13 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_said_goes_before_labels() {
+    fn what_a_person_said_goes_before_labels_and_bounds_count_for_all_but_root() {
         let tenant = TenantKey::User { uid: 7 };
-        let labels = BTreeMap::from([("berth.slo.weight".to_owned(), "7".to_owned())]);
-        let settings = KernelSettings::default();
-        let by_label = standing(&tenant, &[], Some(&labels), None, &settings);
-        assert_eq!(by_label.slo.weight.get(), 7.0);
-        let set = standing(&tenant, &[], Some(&labels), Some(&Slo::default()), &settings);
-        assert_eq!(set.slo, Slo::default());
+        let labels = BTreeMap::from([("berth.slo.latency".to_owned(), "p99:1ms".to_owned())]);
+        let bounds = vec!["everybody latency 5ms..".parse().unwrap()];
+        let settings = KernelSettings { bounds, ..KernelSettings::default() };
+        let counts = |said: Option<&SetSlo>| {
+            let terms = terms(&tenant, Some(&labels), &[], said, &settings);
+            (terms.slo.latency.map(|latency| latency.to_string()), terms.wrong.len())
+        };
+        assert_eq!(counts(None), (Some("p99:5ms".to_owned()), 1));
+        let (slo, at) = (Slo::from_labels(&labels).0, jiff::Timestamp::UNIX_EPOCH);
+        let said = |by_uid| SetSlo { tenant: tenant.clone(), name: String::new(), slo: slo.clone(), by_uid, at };
+        assert_eq!(counts(Some(&said(7))), (Some("p99:5ms".to_owned()), 1));
+        assert_eq!(counts(Some(&said(0))), (Some("p99:1ms".to_owned()), 0));
+        assert_eq!(counts(Some(&SetSlo { slo: Slo::default(), ..said(7) })), (None, 0));
     }
 }

@@ -10,11 +10,11 @@ use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
 use berth_model::kernels::{KernelNews, KernelTotals};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
-use berth_policy::kernels::{self, KernelPolicy};
 use berth_proto::shim::message::Refusal;
 
 use super::client::Client;
 use super::gpu::{Cast, Gpu, News};
+use super::policies::Policies;
 use super::standing::Standing;
 use super::still::Still;
 use super::{SHOWN_EVERY, Shared, show};
@@ -27,8 +27,7 @@ const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct World {
     settings: KernelSettings,
-    policy_name: KernelPolicyName,
-    policy: Option<Box<dyn KernelPolicy>>,
+    policies: Policies,
     still: Still,
     shim: Shim,
     event_tx: Sender<Event>,
@@ -38,7 +37,7 @@ pub(super) struct World {
     clients: BTreeMap<ClientId, Client>,
     standings: BTreeMap<TenantKey, Standing>,
     gpus: BTreeMap<GpuUuid, Gpu>,
-    pub indices: BTreeMap<GpuUuid, GpuIndex>,
+    indices: BTreeMap<GpuUuid, GpuIndex>,
     totals: KernelTotals,
     sampled_at: Option<Mono>,
     shown_at: Option<Mono>,
@@ -52,10 +51,8 @@ impl World {
         event_tx: Sender<Event>,
         shared: Arc<Mutex<Shared>>,
     ) -> Self {
-        let policy_name = settings.policy;
         let mut world = Self {
-            policy: kernels::named(policy_name, &settings),
-            policy_name,
+            policies: Policies::new(&settings),
             settings,
             still,
             shim,
@@ -157,10 +154,17 @@ impl World {
         own.for_each(|(client, _)| self.shim.drop_client(*client));
     }
 
-    pub fn set_policy(&mut self, policy: KernelPolicyName) {
-        self.policy_name = policy;
-        self.policy = kernels::named(policy, &self.settings);
+    /// `None`: on all GPUs.
+    pub fn set_policy(&mut self, gpu: Option<GpuUuid>, policy: KernelPolicyName) {
+        self.policies.set(gpu, policy, &self.settings);
         self.gpus.values_mut().for_each(Gpu::plan_anew);
+        self.shown_at = None;
+    }
+
+    /// The GPUs there are, by the driver's own list.
+    pub fn meet_gpus(&mut self, gpus: BTreeMap<GpuUuid, GpuIndex>) {
+        self.policies.meet(&gpus, &self.settings);
+        self.indices = gpus;
         self.shown_at = None;
     }
 
@@ -198,13 +202,13 @@ impl World {
         self.see_who_stands_still(now);
         self.take_samples(now);
         let mut news = Vec::new();
-        let Self { gpus, clients, standings, settings, policy, shim, totals, still, .. } = self;
+        let Self { gpus, clients, standings, settings, policies, shim, totals, still, .. } = self;
         let runs = |pid: u32| still.runs(pid);
         let mut cast = Cast { clients, standings, settings, runs: &runs };
         for (uuid, gpu) in gpus.iter_mut() {
             let told = gpu.look(&mut cast, shim, now);
             news.extend(told.into_iter().map(|news| (uuid.clone(), news)));
-            totals.plans += u64::from(gpu.plan(policy.as_deref(), &mut cast, shim, now));
+            totals.plans += u64::from(gpu.plan(policies.of(uuid), &mut cast, shim, now));
         }
         news.into_iter().for_each(|(gpu, news)| self.tell_of(&gpu, news, now));
         self.ask_to_keep_off();
@@ -297,7 +301,7 @@ impl World {
             indices: &self.indices,
             anchor: clock::anchor(),
         };
-        let level = scene.level(self.policy_name, self.totals);
+        let level = scene.level(&self.policies, self.totals);
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).level = Some(level);
     }
 

@@ -28,6 +28,8 @@ pub struct Link {
 
 impl Link {
     pub(super) fn new(id: u64, yields: End, leads: Option<End>, page: Page<Stop>) -> Self {
+        // The daemon has mapped it from the beginning.
+        page.is_led.store(leads.is_none().into(), Ordering::SeqCst);
         Self { id, yields, leads, page, next: AtomicU32::new(2) }
     }
 
@@ -48,6 +50,11 @@ impl Link {
     /// Lets the one that yields go on, whoever stopped it. Whether it was stopped.
     pub fn lower(&self) -> bool {
         self.page.word.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Nobody wants the one that leads to raise the word for now, or somebody does again.
+    pub fn mute(&self, is_muted: bool) {
+        self.page.muted.store(is_muted.into(), Ordering::SeqCst);
     }
 
     /// Lets it go on if it was the daemon that stopped it.

@@ -77,6 +77,7 @@ impl Table {
         let mut state = self.lock();
         state.last_link += 1;
         let id = state.last_link;
+        let link = Link::new(id, yields, leads, page);
         // The one that leads hears it first: who yields is to find a page that is led.
         if let Some(end) = leads
             && !state.send(end, FromDaemon::Lead { link: id, lane: end.lane }, &file)
@@ -87,12 +88,13 @@ impl Table {
         if let (false, Some(end)) = (yielded, leads) {
             state.tell(end, FromDaemon::Unlink { link: id });
         }
-        yielded.then(|| Link::new(id, yields, leads, page))
+        yielded.then_some(link)
     }
 
     /// The one that leads hears it first, so that it does not raise what nobody looks at. Whatever it raises until then, the library of the
     /// one that yields lowers again, for as long as anything waits for it.
     pub fn unlink(&self, link: &Link) {
+        link.mute(true);
         let mut state = self.lock();
         for end in link.leads.into_iter().chain([link.yields]) {
             state.tell(end, FromDaemon::Unlink { link: link.id });

@@ -13,8 +13,9 @@ use crate::slo::Slo;
 /// `tenant` is what a person typed; see [`super::find`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelAsk {
-    /// From now on this policy plans; what runs and what waits stays as it is until the next plan.
-    SetPolicy { policy: KernelPolicyName },
+    /// From now on this policy plans, on one GPU, by index or UUID, or on all, also those that had one of their own. What runs and what
+    /// waits stays as it is until the next plan.
+    SetPolicy { policy: KernelPolicyName, gpu: Option<String> },
     /// From now on these goals count, whatever its labels say; also for the next daemon.
     SetSlo { tenant: String, slo: Box<Slo> },
     /// What its labels say counts again.
@@ -30,6 +31,8 @@ pub struct SloStanding {
     pub name: String,
     /// What counts, written as labels are.
     pub counts: BTreeMap<String, String>,
+    /// Labels that could not be read, and goals that the bounds change, in words.
+    pub wrong: Vec<String>,
     /// What a person has said, which goes before its labels; `None`: its labels count.
     pub given: Option<GivenSlo>,
     /// What was said also counts for the next daemon. `false`: nothing is written down here (`history.enabled`).

@@ -76,13 +76,19 @@ impl FromStr for Bound {
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.whose {
-            Whose::Everybody => f.write_str("everybody ")?,
-            Whose::Owner(owner) => write!(f, "owner {owner} ")?,
-            Whose::Label(name, value) => write!(f, "label {name}={value} ")?,
-        }
+        write!(f, "{} ", self.whose)?;
         let end = |end: Option<Deadline>| end.map(|end| end.to_string()).unwrap_or_default();
         write!(f, "{}..{}", end(self.shortest), end(self.longest))
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everybody => f.write_str("everybody"),
+            Self::Owner(owner) => write!(f, "owner {owner}"),
+            Self::Label(name, value) => write!(f, "label {name}={value}"),
+        }
     }
 }
 

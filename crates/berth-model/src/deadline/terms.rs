@@ -84,7 +84,7 @@ pub fn terms(who: Who<'_>, settings: &Deadlines) -> Read {
         None => labelled,
     };
     let terms = found.map(|(asked, origin)| {
-        let bounds: Vec<&Bound> = settings.bounds.iter().filter(|bound| applies(&bound.whose, who)).collect();
+        let bounds: Vec<&Bound> = settings.bounds.iter().filter(|bound| bound.whose.is(who)).collect();
         let (deadline, by) = within(&bounds, asked);
         let asked = by.map(|bound| Asked { deadline: asked, bound: bound.clone() });
         Terms { deadline, origin, asked, unit }
@@ -160,12 +160,15 @@ fn label<'a>(who: Who<'a>, name: &str) -> Option<&'a str> {
     who.labels?.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-fn applies(whose: &Whose, who: Who<'_>) -> bool {
-    match whose {
-        Whose::Everybody => true,
-        Whose::Owner(owner) => who.owners.iter().any(|name| owner.matches(name)),
-        Whose::Label(name, value) => {
-            who.labels.and_then(|labels| labels.get(name)).is_some_and(|given| value.matches(given))
+impl Whose {
+    /// Whether a rule applies to this tenant.
+    pub fn is(&self, who: Who<'_>) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Owner(owner) => who.owners.iter().any(|name| owner.matches(name)),
+            Self::Label(name, value) => {
+                who.labels.and_then(|labels| labels.get(name)).is_some_and(|given| value.matches(given))
+            }
         }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Fields marked `serde(skip)` are for tests and benchmarks, as in [`super::policy`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::InvalidSettings;
 use super::read::{choice, count, percent};
+use crate::id::{GpuIndex, GpuUuid};
 use crate::quantity::Percent;
+use crate::slo::GoalBound;
 use crate::time::Span;
 
 /// Scheduling at the level of kernels, for tenants that ask for it.
@@ -26,6 +29,13 @@ pub struct KernelSettings {
     /// weighs both and fairness, `off` orders nobody. `berth policy set` changes it while work runs.
     #[serde(deserialize_with = "choice")]
     pub policy: KernelPolicyName,
+    /// The same for single GPUs, by index or UUID, such as `{ 1 = "slo" }`.
+    #[serde(deserialize_with = "choices")]
+    pub gpu_policies: BTreeMap<String, KernelPolicyName>,
+    /// What goals may be, such as `everybody latency 5ms..`, `owner eve* reserve ..25%`, `everybody weight ..10` or `label tier=batch no latency`.
+    /// All that apply count, since labels, and owners that labels name, are the word of whoever starts a container. A goal outside counts as
+    /// the nearest inside, or not at all, and that is shown with its labels. What root has set is not bounded.
+    pub bounds: Vec<GoalBound>,
     /// `true` orders the kernels of every container that is started through berth; `false` only of those that ask for it.
     pub all: bool,
     /// The longest time for which it is settled who runs beside whom, 1ms to 10ms.
@@ -41,6 +51,9 @@ pub struct KernelSettings {
     pub grain: Span,
     /// How long those who yield are kept stopped after the last work of the one they yield to: requests that queue come right after another.
     pub linger: Span,
+    /// Work of one that yields and takes longer is preempted, in the middle of a kernel, while it has to wait: where the driver lets a process do
+    /// that to itself, and not under MPS. At most 1s, which is never.
+    pub preempt: Span,
     /// The longest a stop is obeyed. One that lasts longer is an error of somebody's, and frees whom it stopped.
     pub longest_stop: Span,
     /// Kernels that take longer run on a part of the GPU while somebody with a goal is there, where the host can divide it.
@@ -112,17 +125,20 @@ impl Default for KernelSettings {
             socket: "/run/berth/shim/shim.sock".into(),
             library: "/usr/lib/berth/libberth_shim.so".into(),
             policy: KernelPolicyName::Hybrid,
+            gpu_policies: BTreeMap::new(),
+            bounds: Vec::new(),
             all: false,
             squad: Span::from_millis(2),
             longest_wait: Span::from_millis(200),
             division: Division::SemiSpatial,
-            grain: Span(Duration::from_micros(100)),
-            linger: Span(Duration::from_micros(50)),
+            grain: Span(Duration::from_micros(200)),
+            linger: Span(Duration::from_micros(100)),
+            preempt: Span(Duration::from_micros(200)),
             longest_stop: Span::from_millis(1_000),
             long_kernel: Span::from_millis(2),
             long_part: whole(55),
             lead_share: whole(95),
-            sample_every: 64,
+            sample_every: 512,
             sm_step: 8,
             pays: whole(5),
             alpha_milli: 20,
@@ -131,6 +147,12 @@ impl Default for KernelSettings {
 }
 
 impl KernelSettings {
+    /// The policy that is set for this GPU alone.
+    pub fn policy_of(&self, uuid: &GpuUuid, index: Option<GpuIndex>) -> Option<KernelPolicyName> {
+        let by_index = || self.gpu_policies.get(&index?.to_string());
+        self.gpu_policies.get(&uuid.0).or_else(by_index).copied()
+    }
+
     /// What is out of range, or wrong together.
     pub(super) fn problems(&self) -> Vec<InvalidSettings> {
         let micros = |micros| Span(Duration::from_micros(micros));
@@ -139,6 +161,7 @@ impl KernelSettings {
             ("kernels.longest_wait", self.longest_wait, Span::from_millis(10), Span::from_millis(60_000)),
             ("kernels.grain", self.grain, micros(10), Span::from_millis(10)),
             ("kernels.linger", self.linger, micros(1), Span::from_millis(10)),
+            ("kernels.preempt", self.preempt, micros(100), Span::from_millis(1_000)),
             ("kernels.longest_stop", self.longest_stop, Span::from_millis(10), Span::from_millis(60_000)),
             ("kernels.long_kernel", self.long_kernel, micros(100), Span::from_millis(1_000)),
         ];
@@ -162,6 +185,20 @@ impl KernelSettings {
         });
         out_of_range.chain(nothing).chain(freed).collect()
     }
+}
+
+/// Each value a policy, each key an index or a UUID.
+fn choices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, KernelPolicyName>, D::Error> {
+    #[derive(Deserialize)]
+    struct Chosen(#[serde(deserialize_with = "choice")] KernelPolicyName);
+    let chosen = BTreeMap::<String, Chosen>::deserialize(deserializer)?;
+    let is_gpu = |key: &str| key.parse::<u32>().is_ok() || key.starts_with("GPU-") || key.starts_with("MIG-");
+    if let Some(key) = chosen.keys().find(|key| !is_gpu(key)) {
+        return Err(serde::de::Error::custom(format!(
+            "`{key}` is no GPU: write its index or its UUID, such as `0` or `GPU-1a2b…`"
+        )));
+    }
+    Ok(chosen.into_iter().map(|(key, Chosen(policy))| (key, policy)).collect())
 }
 
 fn whole(percent: u32) -> Percent {
@@ -193,6 +230,17 @@ mod tests {
                 "kernels.longest_wait is 2s: must not be above kernels.longest_stop (1s)",
             ]
         );
+    }
+
+    #[test]
+    fn a_gpu_may_have_a_policy_of_its_own_by_index_or_uuid() {
+        let read: KernelSettings = toml::from_str("gpu_policies = { 1 = \"slo\", \"GPU-a\" = \"off\" }").unwrap();
+        let of = |uuid: &str, index| read.policy_of(&GpuUuid(uuid.into()), Some(GpuIndex(index)));
+        assert_eq!((of("GPU-b", 1), of("GPU-b", 0)), (Some(KernelPolicyName::Slo), None));
+        assert_eq!(of("GPU-a", 1), Some(KernelPolicyName::Off), "a UUID says more than an index");
+        for wrong in ["gpu_policies = { one = \"slo\" }", "gpu_policies = { 1 = \"sjf\" }"] {
+            assert!(toml::from_str::<KernelSettings>(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! It does not say who goes first: that is `berth_policy::kernels`.
 
+mod bound;
 mod labels;
 mod share;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::Bytes;
 use crate::time::Span;
+pub use bound::{Goal, GoalBound, GoalLimit, InvalidGoalBound, within};
 pub use labels::{InvalidSlo, LABELS};
 pub use share::{InvalidShare, Share};
 

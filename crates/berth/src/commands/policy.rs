@@ -43,13 +43,14 @@ Examples:
   berth policy set edf
   berth policy set slo                  at the level of kernels; holds stay as they are
   berth policy set off --kernels
+  berth policy set jct --gpu 1          on that GPU alone; the next one for all counts there too
 
 off: nobody but persons hold. fifo: tenants that would contend compute one after the other.
 edf: they do so in the order of their deadlines, and those without one get what is left.
 paper: newcomers are paused at first sight, as published.
 At the level of kernels, for tenants that take part there: jct ends jobs as soon as possible on average,
 slo keeps what was promised (`berth slo`), hybrid weighs both and fairness. Nothing that runs is stopped:
-the next plan is the new policy's. kernels.policy sets it for good.
+the next plan is the new policy's. kernels.policy and kernels.gpu_policies set it for good.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
 the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
@@ -91,6 +92,9 @@ struct SetArgs {
     /// `off` is meant for the level of kernels, and not for holds
     #[arg(long, conflicts_with = "dry_run")]
     kernels: bool,
+    /// Only on this GPU, by index or UUID; at the level of kernels alone
+    #[arg(long, value_name = "GPU", conflicts_with = "dry_run")]
+    gpu: Option<String>,
     /// Decide and tell, but do nothing [default: hold.dry_run]
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     dry_run: Option<bool>,
@@ -125,7 +129,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         Command::Show(args) => (ask(&settings, |client| async move { client.get(paths::POLICY).await })??, args.json),
         Command::Set(args @ SetArgs { dry_run, json, .. }) => {
             let policy = match args.chosen()? {
-                Policy::Kernels(policy) => return set_kernels(&settings, policy, *json),
+                Policy::Kernels(policy) => return set_kernels(&settings, policy, args.gpu.clone(), *json),
                 Policy::Holds(policy) => policy,
             };
             let request = PolicyRequest { policy, dry_run: *dry_run };
@@ -149,6 +153,12 @@ impl SetArgs {
         match (self.policy, self.kernels, self.dry_run) {
             (Policy::Holds(PolicyName::Off), true, _) => Ok(Policy::Kernels(KernelPolicyName::Off)),
             (Policy::Holds(policy), true, _) => bail!("{} is a policy of holds", policy.as_str()),
+            (Policy::Holds(PolicyName::Off), false, _) if self.gpu.is_some() => {
+                bail!("off on one GPU is of the level of kernels: say --kernels too")
+            }
+            (Policy::Holds(policy), false, _) if self.gpu.is_some() => {
+                bail!("{} is a policy of holds, which is for all GPUs", policy.as_str())
+            }
             (Policy::Kernels(policy), _, Some(_)) => {
                 bail!("{} is of the level of kernels, where there is no dry run", policy.as_str())
             }
@@ -157,15 +167,20 @@ impl SetArgs {
     }
 }
 
-fn set_kernels(settings: &Settings, policy: KernelPolicyName, json: bool) -> Result<ExitCode> {
-    let request = KernelPolicyRequest { policy };
+fn set_kernels(
+    settings: &Settings,
+    policy: KernelPolicyName,
+    gpu: Option<String>,
+    json: bool,
+) -> Result<ExitCode> {
+    let request = KernelPolicyRequest { policy, gpu };
     let set: KernelPolicyRequest =
         ask(settings, |client| async move { client.post(paths::KERNEL_POLICY, &request).await })??;
     if json {
         Stdout::json(&set)?;
     } else {
-        let policy = set.policy.as_str();
-        Stdout::line(&format!("{policy} plans at the level of kernels now, until the daemon is restarted"))?;
+        let (policy, place) = (set.policy.as_str(), set.gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default());
+        Stdout::line(&format!("{policy} plans at the level of kernels{place} now, until the daemon is restarted"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

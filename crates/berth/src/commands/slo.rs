@@ -129,9 +129,15 @@ fn show(args: &ShowArgs, told: &[SloStanding]) -> Result<ExitCode> {
     match told {
         _ if args.json => Stdout::json(&told)?,
         [] => out::say("nobody has a goal"),
-        _ => Stdout::text(&list(told))?,
+        _ => Stdout::text(&(list(told) + &wrong(told)))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was asked for and does not count, a line each.
+fn wrong(told: &[SloStanding]) -> String {
+    let each = told.iter().flat_map(|standing| standing.wrong.iter().map(move |wrong| (&standing.name, wrong)));
+    each.map(|(name, wrong)| printable(&format!("{name}: {wrong}")) + "\n").collect()
 }
 
 fn sentence(standing: &SloStanding) -> String {
@@ -204,6 +210,7 @@ mod tests {
             tenant: berth_model::TenantKey::User { uid: 7 },
             name: "server".into(),
             counts: [("berth.slo.latency".to_owned(), "p99:10ms".to_owned())].into(),
+            wrong: vec!["`berth.slo.reserve=60%`: 25% counts".to_owned()],
             given: None,
             is_durable: true,
             rows: vec![],
@@ -214,6 +221,7 @@ mod tests {
         standing.given = Some(berth_model::control::GivenSlo { by_uid: 0, at });
         standing.counts.clear();
         assert_eq!(sentence(&standing), format!("server: no goal, by the word of root{absent}"));
+        assert_eq!(wrong(&[standing.clone()]), "server: `berth.slo.reserve=60%`: 25% counts\n");
         assert!(list(&[standing]).contains("set by root"));
     }
 

@@ -26,7 +26,12 @@ pub fn role(row: &KernelRow) -> String {
 /// Everybody who takes part, a line each; `None` while nobody does.
 pub fn listed(level: &KernelLevel) -> Option<(String, Vec<String>)> {
     let lines: Vec<String> = level.rows.iter().map(line).collect();
-    (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {})", lines.len(), level.policy.as_str()), lines))
+    let own = level.gpu_policies.iter().map(|one| {
+        let gpu = one.gpu_index.map_or_else(|| one.gpu_uuid.to_string(), |gpu| gpu.to_string());
+        format!(", {} on GPU {gpu}", one.policy.as_str())
+    });
+    let policies = level.policy.as_str().to_owned() + &own.collect::<String>();
+    (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {policies})", lines.len()), lines))
 }
 
 fn line(row: &KernelRow) -> String {
@@ -43,7 +48,7 @@ fn line(row: &KernelRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::kernels::{KernelRole, KernelTotals};
+    use berth_model::kernels::{GpuPolicy, KernelRole, KernelTotals};
     use berth_model::settings::KernelPolicyName;
     use berth_model::{GpuIndex, GpuUuid, Slo, TenantKey};
 
@@ -85,13 +90,23 @@ mod tests {
             reason: Some("it yields to `server`, which has a goal".into()),
             ..row("trainer", KernelRole::Yields)
         };
-        let totals = KernelTotals::default();
+        let level = |rows, gpu_policies| {
+            let (policy, totals) = (KernelPolicyName::Slo, KernelTotals::default());
+            KernelLevel { policy, gpu_policies, rows, totals }
+        };
         let (title, lines) =
-            listed(&KernelLevel { policy: KernelPolicyName::Slo, rows: vec![server, trainer], totals }).unwrap();
+            listed(&level(vec![server, trainer], vec![])).unwrap();
         assert_eq!(title, "Kernels (2, policy slo)");
         assert_eq!(lines[0], "server on GPU 0: leads, goals kept 99.5 %, computes");
         let expected = "trainer on GPU 0: yields to server, waits: it yields to `server`, which has a goal";
         assert_eq!(lines[1], expected);
-        assert_eq!(listed(&KernelLevel { policy: KernelPolicyName::Slo, rows: vec![], totals }), None);
+        assert_eq!(listed(&level(vec![], vec![])), None);
+        let own = GpuPolicy {
+            gpu_index: Some(GpuIndex(1)),
+            gpu_uuid: GpuUuid("GPU-1".into()),
+            policy: KernelPolicyName::Jct,
+        };
+        let (title, _) = listed(&level(vec![row("server", KernelRole::Alone)], vec![own])).unwrap();
+        assert_eq!(title, "Kernels (1, policy slo, jct on GPU 1)");
     }
 }

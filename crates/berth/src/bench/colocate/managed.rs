@@ -58,7 +58,7 @@ impl Managed {
         self.until_both_take_part(interrupt)?;
         let client = self.daemon.client();
         let runtime = live::runtime()?;
-        let request = KernelPolicyRequest { policy };
+        let request = KernelPolicyRequest { policy, gpu: None };
         let _: KernelPolicyRequest =
             runtime.block_on(client.post(paths::KERNEL_POLICY, &request)).context("setting the policy")?;
         if let Some(ms) = promised_ms {
