@@ -5,19 +5,17 @@
 
 use std::sync::atomic::Ordering;
 
+use berth_proto::shim::Stop;
 use berth_proto::shim::sys::Page;
-use berth_proto::shim::{LANES, Stop};
 
 use crate::client::Client;
 use crate::lane::Side;
 use crate::links::{FOUGHT_OFTEN, Found, STUCK_AFTER_NS};
+use crate::streams::ROUNDS;
 
 /// How often a word is set to 0 in a row where somebody sets it to something else as often: the GPU looks at it every few
 /// microseconds, and one look is enough for a wait to pass.
 const BLOWS: usize = 20_000;
-
-/// Pages that go within this are asked about together: work that is submitted faster than it is done takes longer to pass each time.
-const TOGETHER_NS: u64 = 100_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Leaving {
@@ -68,27 +66,23 @@ pub(crate) fn keep_free(client: &Client, found: &mut [Found], now_ns: u64) {
 }
 
 /// By the thread that looks at the GPU: begins rounds for those that wait for one, and unregisters what all streams have passed.
-pub(crate) fn unregister(client: &Client, now_ns: u64) {
+pub(crate) fn unregister(client: &Client) {
     let mut passed = Vec::new();
-    let mut asked_at_ns = [None; LANES];
     {
         let mut leaving = client.leaving();
         for it in leaving.iter().filter(|it| it.registered.is_some()) {
-            let Some(round) = it.round else { continue };
-            if client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round {
+            if it.round.is_some_and(|round| client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round) {
                 passed.push(it.page.address());
-            } else {
-                asked_at_ns[it.lane] = Some(asked_at_ns[it.lane].map_or(it.since_ns, |at: u64| at.min(it.since_ns)));
             }
         }
-        let may_begin = |at: Option<u64>| at.is_none_or(|at| now_ns.saturating_sub(at) < TOGETHER_NS);
-        for lane in (0..LANES).filter(|lane| may_begin(asked_at_ns[*lane])) {
-            let is_next = |it: &&mut Leaving| it.lane == lane && it.registered.is_some() && it.round.is_none();
+        for (index, lane) in client.lanes.iter().enumerate() {
+            let is_next = |it: &&mut Leaving| it.lane == index && it.registered.is_some() && it.round.is_none();
             let all_left = |it: &&mut Leaving| client.readers.all_left(it.generation);
             let mut next = leaving.iter_mut().filter(is_next).filter(all_left).peekable();
-            if next.peek().is_some() {
-                // At once: the one that is under way began before the last call went. Whoever passes this one has passed that, too.
-                let begun = client.lanes[lane].round.fetch_add(1, Ordering::SeqCst) + 1;
+            let under_way = lane.round.load(Ordering::SeqCst) - lane.passed.load(Ordering::SeqCst);
+            if next.peek().is_some() && under_way < ROUNDS as u64 {
+                // At once: those that are under way began before the last call went, and this one must not wait for them.
+                let begun = lane.round.fetch_add(1, Ordering::SeqCst) + 1;
                 next.for_each(|it| it.round = Some(begun));
             }
         }

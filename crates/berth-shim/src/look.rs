@@ -104,7 +104,7 @@ impl Looker {
         if client.samples.are_pending() {
             client.harvest();
         }
-        leaving::unregister(client, now);
+        leaving::unregister(client);
         self.free_by_gpu(now);
         client.looked_at_ns.store(process::now_ns(), Ordering::SeqCst);
     }
@@ -233,25 +233,26 @@ fn turn_round(client: &Client, index: usize, now: u64) {
     if !is_leaving && !lane.is_yielding() {
         return;
     }
-    let round = lane.round.load(Ordering::SeqCst);
-    if has_passed(client, index, round) {
-        lane.passed.store(round, Ordering::SeqCst);
+    let (mut passed, round) = (lane.passed.load(Ordering::SeqCst), lane.round.load(Ordering::SeqCst));
+    while passed < round && has_passed(client, index, passed + 1) {
+        passed += 1;
+        lane.passed.store(passed, Ordering::SeqCst);
         lane.passed_at_ns.store(now, Ordering::SeqCst);
+    }
+    if passed == round {
         lane.round.store(round + 1, Ordering::SeqCst);
     }
 }
 
 /// Whether all streams of a GPU have passed what they had when the round began. What is behind a wait is done only after it.
 fn has_passed(client: &Client, index: usize, round: u64) -> bool {
-    let is_done = |event: &AtomicU64, context| match event.load(Ordering::Acquire) {
-        0 => true,
-        event => client.driver.progress(event, context) != Progress::UnderWay,
-    };
     let has_passed = |place: usize| {
         let stream = client.streams.get(place);
         let context = stream.context.load(Ordering::Relaxed);
-        is_done(&stream.event, context)
-            || stream.round.load(Ordering::Acquire) == round && is_done(&stream.round_event, context)
+        stream.has_passed(round, |event: &AtomicU64| match event.load(Ordering::Acquire) {
+            0 => true,
+            event => client.driver.progress(event, context) != Progress::UnderWay,
+        })
     };
     client.blind.have_passed(index, round) && client.streams.active(index).all(has_passed)
 }

@@ -12,6 +12,8 @@ use crate::estimate::{mix, place_of};
 
 /// Places; a multiple of 64.
 pub(crate) const PLACES: usize = 2048;
+/// Rounds of a GPU that are under way at the same time.
+pub(crate) const ROUNDS: usize = 4;
 /// How far from its hash a key is looked for.
 const REACH: usize = 32;
 /// The thread of a default stream whose own has ended.
@@ -50,11 +52,18 @@ pub(crate) struct Stream {
     waits: AtomicU32,
     /// A third event, recorded once in so many waits: no more are put than can be told to have passed.
     pub(crate) gate: AtomicU64,
-    /// Another, recorded once per round of the GPU, and the round it was last recorded in.
-    pub(crate) round_event: AtomicU64,
+    /// Others, recorded once per round of the GPU, and the round in which one was last recorded.
+    rounds: [Round; ROUNDS],
     pub(crate) round: AtomicU64,
     /// Estimated work since the last wait was put.
     since_wait_ns: AtomicU64,
+}
+
+/// An event behind what a stream had when a round began.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) number: AtomicU64,
+    pub(crate) event: AtomicU64,
 }
 
 /// Who a stream is, when it is first seen.
@@ -113,7 +122,10 @@ impl Streams {
         }
         stream.event.store(0, Ordering::Relaxed);
         stream.gate.store(0, Ordering::Relaxed);
-        stream.round_event.store(0, Ordering::Relaxed);
+        for round in &stream.rounds {
+            round.number.store(0, Ordering::Relaxed);
+            round.event.store(0, Ordering::Relaxed);
+        }
         stream.round.store(0, Ordering::Relaxed);
         stream.since_wait_ns.store(0, Ordering::Relaxed);
         stream.key.store(key, Ordering::Release);
@@ -151,9 +163,12 @@ impl Streams {
     pub(crate) fn give_back(&self, place: usize) -> impl Iterator<Item = u64> {
         self.set_done(place);
         let stream = &self.places[place];
-        let events = [&stream.event, &stream.round_event, &stream.gate].map(|event| event.swap(0, Ordering::Relaxed));
+        let rounds = stream.rounds.iter().map(|round| &round.event);
+        let events = [&stream.event, &stream.gate].into_iter().chain(rounds);
+        let events: Vec<u64> =
+            events.map(|event| event.swap(0, Ordering::Relaxed)).filter(|event| *event != 0).collect();
         stream.key.store(GIVEN_BACK, Ordering::Release);
-        events.into_iter().filter(|event| *event != 0)
+        events.into_iter()
     }
 
     /// Whether it was thought to be idle.
@@ -184,6 +199,18 @@ impl Stream {
             (key, 0) if key > FIRST_ORPHAN + PLACES as u64 && key != u64::MAX => Some(key),
             _ => None,
         }
+    }
+
+    /// Where the event of a round belongs.
+    #[allow(clippy::cast_possible_truncation)] // the remainder is small
+    pub(crate) fn round_slot(&self, round: u64) -> &Round {
+        &self.rounds[(round % ROUNDS as u64) as usize]
+    }
+
+    /// Whether one of its events is behind what it had when this round began, and done.
+    pub(crate) fn has_passed(&self, round: u64, is_done: impl Fn(&AtomicU64) -> bool) -> bool {
+        let is_later = |slot: &&Round| slot.number.load(Ordering::Acquire) >= round;
+        is_done(&self.event) || self.rounds.iter().filter(is_later).any(|slot| is_done(&slot.event))
     }
 
     /// Counts a wait. True: the gate comes with it, and the last time it did must have passed before.

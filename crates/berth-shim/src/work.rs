@@ -256,8 +256,12 @@ fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, pieces: Option<
         stream.marked_at.store(pieces, Ordering::Release);
     }
     let round = client.lanes[seen.lane].round.load(Ordering::Relaxed);
-    if stream.round.load(Ordering::Relaxed) != round && record(client, seen.context, &stream.round_event, handle) {
-        stream.round.store(round, Ordering::Release);
+    if stream.round.load(Ordering::Relaxed) != round {
+        let slot = stream.round_slot(round);
+        if record(client, seen.context, &slot.event, handle) {
+            slot.number.store(round, Ordering::Release);
+            stream.round.store(round, Ordering::Relaxed);
+        }
     }
 }
 

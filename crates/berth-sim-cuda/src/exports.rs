@@ -215,6 +215,8 @@ export! {
     cuFuncSetAttribute(function: u64, _attribute: c_int, _value: c_int) => module::accept(function);
     cuFuncSetCacheConfig(function: u64, _config: c_int) => module::accept(function);
     cuFuncGetName(out: Out<*const c_char>, function: u64) => module::name(out, function);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(out: Out<c_int>, function: u64, threads: c_int, _shared: usize) =>
+        module::blocks_per_sm(out, function, threads);
     cuKernelGetName(out: Out<*const c_char>, kernel: u64) => module::name(out, kernel);
     cuFuncGetModule(out: Out<u64>, function: u64) => module::module_of_function(out, function);
 }

@@ -13,6 +13,10 @@ use crate::objects::{self, Function, Module};
 use crate::process;
 use crate::ptx::{self, Kernel};
 
+/// What an SM of the GPUs that are modelled holds at a time.
+const THREADS_PER_SM: c_int = 2048;
+const BLOCKS_PER_SM: c_int = 32;
+
 /// Loads an image into the current context.
 pub(crate) fn load(out: Out<u64>, image: Image) -> Answer {
     out.check()?;
@@ -121,6 +125,16 @@ pub(crate) fn attribute(out: Out<c_int>, attribute: c_int, function: u64) -> Ans
         1..=15 => 0,
         _ => return Err(result::INVALID_VALUE),
     })
+}
+
+/// Blocks of this size that an SM holds at a time, by its threads and its places for blocks. Shared memory is not modelled.
+pub(crate) fn blocks_per_sm(out: Out<c_int>, function: u64, threads: c_int) -> Answer {
+    process::get()?;
+    find(function)?;
+    if !(1..=1024).contains(&threads) {
+        return Err(result::INVALID_VALUE);
+    }
+    out.set((THREADS_PER_SM / threads).min(BLOCKS_PER_SM))
 }
 
 /// Limits and preferences are accepted; the model has no use for them.

@@ -65,6 +65,7 @@ macro_rules! driver_functions {
                 cuFuncGetModule cuFuncGetModule 11000;
                 cuFuncGetName cuFuncGetName 12030;
                 cuKernelGetName cuKernelGetName 12030;
+                cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor 6050;
                 cuMemAlloc cuMemAlloc_v2 3020;
                 cuMemFree cuMemFree_v2 3020;
                 cuMemGetInfo cuMemGetInfo_v2 3020;
@@ -475,7 +476,6 @@ macro_rules! driver_functions {
                 cuMulticastGetGranularity cuMulticastGetGranularity 12010;
                 cuMulticastUnbind cuMulticastUnbind 12010;
                 cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyAvailableDynamicSMemPerBlock 10020;
-                cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor 6050;
                 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000;
                 cuOccupancyMaxActiveClusters cuOccupancyMaxActiveClusters 11070;
                 cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSize 6050;

@@ -126,7 +126,8 @@ result cuCtxDestroy_v2(u64 context) { COUNT; return OK; }
 /* --- streams and events --- */
 result cuStreamCreate(u64 *out, unsigned flags) { *out = (u64)make(); return OK; }
 result cuStreamDestroy_v2(u64 s) { COUNT; put(find(s, 0), (struct op){ .kind = END }); return OK; }
-result cuStreamGetCtx(u64 s, u64 *out) { *out = find(s, 0)->context; return OK; }
+/* Long enough for others to come. */
+result cuStreamGetCtx(u64 s, u64 *out) { struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CONTEXT")) nanosleep(&t, 0); *out = find(s, 0)->context; return OK; }
 static result synchronize(struct stream *s) { pthread_mutex_lock(&lock); u64 until = s->queued; while (s->finished < until) pthread_cond_wait(&moved, &lock); pthread_mutex_unlock(&lock); return OK; }
 result cuStreamSynchronize(u64 s) { COUNT; return synchronize(find(s, 0)); }
 result cuStreamSynchronize_ptsz(u64 s) { COUNT; return synchronize(find(s, 1)); }

@@ -242,3 +242,23 @@ fn a_stream_that_is_destroyed_while_it_works_keeps_the_word_up() {
         assert_eq!(tenant.done(), done + 1, "{way}: it is lowered after the work, not before");
     }
 }
+
+#[test]
+fn a_stream_that_several_threads_meet_at_once_is_one() {
+    let daemon = Daemon::start();
+    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("FAKE_SLOW_CONTEXT", "1");
+    });
+    let (mut tenant, client) = attached_as(tenant, &daemon, orders);
+    let link = Link::new();
+    client.leads(1, &link);
+    tenant.until("a word that is raised", |tenant| {
+        tenant.run("launch 1 1000 1");
+        link.word() != 0
+    });
+    let events = |tenant: &mut Tenant| tenant.calls("cuEventCreate") - tenant.calls("cuEventDestroy_v2");
+    let before = events(&mut tenant);
+    tenant.run("streams 100");
+    tenant.run("together");
+    assert_eq!(events(&mut tenant), before + 100, "each has one event for its end");
+}

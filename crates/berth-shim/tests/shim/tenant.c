@@ -45,6 +45,9 @@ static unsigned blocks = 8;
 static int go(u64 function, u64 s) { return launch(function, blocks, 1, 1, 256, 1, 1, 0, s, 0, 0); }
 static struct { u64 ns, stream; int told; pthread_t thread; } aside;
 static void *launch_aside(void *unused) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); aside.told = go(aside.ns, aside.stream); return 0; }
+static pthread_barrier_t barrier;
+static void *launch_together(void *which) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); pthread_barrier_wait(&barrier); return (void *)(u64)go(1000, (u64)which); }
+static int together(u64 which) { pthread_t t[4]; void *told; int bad = 0; pthread_barrier_init(&barrier, 0, 4); for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, launch_together, (void *)which); for (int i = 0; i < 4; i++) { pthread_join(t[i], &told); bad |= told != 0; } return bad; }
 static void *hold(void *ms) { ((void (*)(unsigned))f("fakeHold"))((unsigned)(u64)ms); return 0; }
 static void *last(void *unused) { sleep(1); _exit(0); }
 static void *elsewhere(void *ns) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); return (void *)(u64)go(*(u64 *)ns, 2); }
@@ -93,6 +96,7 @@ int main(int argc, char **argv) {
         else if (IS("green")) told = CALL(fakeGreenKernels, (void));
         else if (IS("disturbed")) told = CALL(fakeDisturbed, (void));
         else if (IS("next")) told = CALL(fakeNextIsNone, (void));
+        else if (IS("together")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = together(streams[i]); }
         else if (IS("blocks")) { blocks = atoi(a); told = 0; }
         else if (IS("aside")) { aside.stream = stream(a); aside.ns = strtoull(b, 0, 0); told = pthread_create(&aside.thread, 0, launch_aside, 0); }
         else if (IS("join")) { pthread_join(aside.thread, 0); told = aside.told; }
