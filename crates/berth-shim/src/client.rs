@@ -16,6 +16,7 @@ use crate::book::Book;
 use crate::estimate::Estimates;
 use crate::lane::Lane;
 use crate::leaving::Leaving;
+use crate::preempt::Preemption;
 use crate::samples::Samples;
 use crate::state::{self, MEMORY, WORK};
 use crate::streams::{Identity, Streams, default_key};
@@ -38,6 +39,7 @@ pub(crate) struct Client {
     pub(crate) estimates: Estimates,
     pub(crate) samples: Samples,
     pub(crate) readers: Readers,
+    pub(crate) preemption: Preemption,
     pub(crate) blind: Blind,
     leaving: Mutex<Vec<Leaving>>,
     book: Mutex<Book>,
@@ -74,6 +76,7 @@ impl Client {
             estimates: Estimates::new(),
             samples: Samples::new(),
             readers: Readers::default(),
+            preemption: Preemption::default(),
             blind: Blind::default(),
             leaving: Mutex::default(),
             book: Mutex::default(),

@@ -16,6 +16,8 @@ mod context;
 mod copy;
 #[cfg(not(test))]
 mod dlsym;
+#[cfg(not(test))]
+mod ioctl;
 mod launch;
 mod lookup;
 mod memory;

@@ -12,6 +12,7 @@ use berth_proto::shim::Stop;
 use crate::long::Long;
 use crate::pace::Pace;
 use crate::sys::driver::MOST_WAITS;
+use crate::sys::futex;
 use crate::sys::stop::{Reading, StopSlot};
 
 /// The most that one client is yielded to by on a GPU. Links beyond are passed over: those clients are not stopped.
@@ -144,6 +145,7 @@ impl Lane {
         let value = self.next_raise();
         for stop in self.leads.iter().filter_map(|slot| slot.get(reading)).filter(|stop| !is_muted(stop)) {
             stop.word.store(value, Ordering::SeqCst);
+            wake(stop);
         }
     }
 
@@ -155,7 +157,9 @@ impl Lane {
     pub(crate) fn raise_again(&self, reading: &Reading<'_>) {
         let value = self.next_raise();
         for stop in self.leads.iter().filter_map(|slot| slot.get(reading)).filter(|stop| !is_muted(stop)) {
-            let _ = stop.word.compare_exchange(0, value, Ordering::SeqCst, Ordering::Relaxed);
+            if stop.word.compare_exchange(0, value, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                wake(stop);
+            }
         }
         if !self.is_raised() {
             // Lowered meanwhile, by the process's end.
@@ -167,6 +171,7 @@ impl Lane {
     pub(crate) fn raise_one(&self, stop: &Stop) {
         if self.is_raised() && !is_muted(stop) {
             stop.word.store(self.next_raise(), Ordering::SeqCst);
+            wake(stop);
         }
     }
 
@@ -203,6 +208,13 @@ impl Lane {
         for slot in self.yields.iter().filter(|slot| slot.context.load(Ordering::SeqCst) == context) {
             slot.address.store(UNREGISTERED, Ordering::SeqCst);
         }
+    }
+}
+
+/// After its word went up: whoever yields may want to be told (`preempt.rs`).
+fn wake(stop: &Stop) {
+    if stop.listens.load(Ordering::SeqCst) != 0 {
+        futex::wake(&stop.word);
     }
 }
 

@@ -7,7 +7,8 @@
 //! for the daemon but once, for a moment, and takes no lock on the way of a launch. After a hang-up it looks for the next daemon.
 //!
 //! `hooks/` is the C edge, `work.rs` the way of a launch; beside it are two threads: `thread.rs` hears the daemon and frees who is
-//! stopped, and calls no driver; `look.rs` asks the driver how far the work is. `sys/` has the unsafe code.
+//! stopped, and calls no driver; `look.rs` asks the driver how far the work is. A third, `preempt.rs`, is
+//! there where work takes long. `sys/` has the unsafe code.
 
 mod attach;
 mod blind;
@@ -24,6 +25,7 @@ mod links;
 mod long;
 mod look;
 mod pace;
+mod preempt;
 mod request;
 mod samples;
 mod state;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::capture::CAPTURES;
 use crate::client::Client;
+use crate::sys::groups::GROUPS;
 use crate::sys::process::KeepErrno;
 use crate::sys::{current, process, socket};
 use crate::{attach, environment};
@@ -100,6 +101,7 @@ fn attach_once() {
 extern "C" fn forked() {
     current::forget();
     CAPTURES.clear();
+    GROUPS.clear();
     socket::close_in_child();
     MIND.store(FIRST, Ordering::Relaxed);
 }

@@ -11,6 +11,7 @@ use crate::client::{Client, Seen};
 use crate::estimate::{Place, Shape};
 use crate::hold::{Held, hold_back, needs_wait};
 use crate::long::{Moved, Part};
+use crate::preempt;
 use crate::samples::Measuring;
 use crate::state::{self, WORK};
 use crate::sys::process;
@@ -153,6 +154,10 @@ fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
     }
     if rings {
         client.ring();
+    }
+    let preempt_ns = orders.preempt_ns.load(Ordering::Relaxed);
+    if preempt_ns != 0 && estimate_ns >= preempt_ns.into() && lane.is_yielding() {
+        preempt::note_long(client);
     }
     let pieces = seen.place.map(|place| &client.streams.get(place).pieces);
     let pieces = pieces.map_or(0, |pieces| pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));

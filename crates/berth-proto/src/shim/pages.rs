@@ -43,7 +43,8 @@ pub struct LaneOrders {
     pub long_part: AtomicU32,
     /// Not 0: no stop is obeyed there, whatever the words say, and the client keeps them at 0.
     pub free: AtomicU32,
-    _pad: AtomicU32,
+    /// Work that takes longer is preempted while a stop is up.
+    pub preempt_ns: AtomicU32,
     _reserved: [AtomicU64; 1],
 }
 
@@ -106,7 +107,9 @@ pub struct LaneLedger {
     /// Links whose stop is not obeyed because it lasted too long; each until its word changes.
     pub given_up: AtomicU32,
     _pad: AtomicU32,
-    _reserved: [AtomicU64; 10],
+    /// How often its work was preempted.
+    pub preempted: AtomicU64,
+    _reserved: [AtomicU64; 9],
 }
 
 /// One piece of work that was measured, behind a sequence: odd while it is written.
@@ -179,7 +182,9 @@ pub struct Stop {
     pub is_led: AtomicU32,
     /// Not 0: the one that leads does not raise the word, since nobody wants it to for now. Set by the daemon.
     pub muted: AtomicU32,
-    _reserved: [AtomicU32; 13],
+    /// Not 0: whoever raises the word wakes who waits for it, by a futex that is not private.
+    pub listens: AtomicU32,
+    _reserved: [AtomicU32; 12],
 }
 
 const _: () = {

@@ -11,7 +11,7 @@ use super::pair::{Asked, Load, Pair};
 use super::session::{Alone, Window};
 use super::{Measured, Together};
 use crate::bench::machine::Machine;
-use crate::bench::quantiles::{Spread, median};
+use crate::bench::quantiles::Spread;
 use crate::bench::report::Verdict;
 use crate::columns::Columns;
 use crate::table;
@@ -227,15 +227,19 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
+/// Of an even number the mean of the middle two: the lower of two rounds would be the better one.
 fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
-    median(&values.collect::<Vec<_>>())
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
 }
 
 /// The median, and of several the least and the most.
 fn ranged(values: impl Iterator<Item = f64>, text: impl Fn(f64) -> String) -> Option<String> {
-    let spread = Spread::of(&values.collect::<Vec<_>>())?;
-    let Spread { min, quantiles, .. } = spread;
-    let middle = text(quantiles.p50);
+    let values: Vec<f64> = values.collect();
+    let Spread { min, quantiles, .. } = Spread::of(&values)?;
+    let middle = text(median_of(values.into_iter())?);
     Some(if quantiles.n > 1 { format!("{middle} ({}–{})", text(min), text(quantiles.max)) } else { middle })
 }
 

@@ -18,8 +18,6 @@ use berth_proto::shim::message::{Lane, Refusal};
 use berth_proto::shim::{LaneLedger, LaneOrders, SOCKET_NAME};
 use serde::Serialize;
 
-/// One piece of work in so many is measured by the library.
-const SAMPLE_EVERY: u32 = 64;
 /// A program may attach before it is known what it is to be.
 const EXPECTED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -204,12 +202,13 @@ impl Linker {
 /// As a daemon would. `divided`: of so many SMs, long kernels get a part.
 fn order(settings: &KernelSettings, pages: &Pages, lane: u8, divided: Option<u32>) {
     let Some(orders) = pages.orders.lanes.get(usize::from(lane)) else { return };
-    let LaneOrders { grain_ns, linger_ns, long_ns, long_sms, longest_stop_ns, sample_every, .. } = orders;
+    let LaneOrders { grain_ns, linger_ns, long_ns, long_sms, longest_stop_ns, sample_every, preempt_ns, .. } = orders;
     let ns = |span: berth_model::Span| u32::try_from(span.get().as_nanos()).unwrap_or(u32::MAX);
     grain_ns.store(ns(settings.grain), Ordering::Relaxed);
     linger_ns.store(ns(settings.linger), Ordering::Relaxed);
+    preempt_ns.store(ns(settings.preempt), Ordering::Relaxed);
     longest_stop_ns.store(ns(settings.longest_stop).into(), Ordering::Relaxed);
-    sample_every.store(SAMPLE_EVERY, Ordering::Relaxed);
+    sample_every.store(settings.sample_every, Ordering::Relaxed);
     if let Some(sms) = divided {
         let part = sms * u32::from(settings.long_part.get()) / 100;
         long_ns.store(ns(settings.long_kernel), Ordering::Relaxed);

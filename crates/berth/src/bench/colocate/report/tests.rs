@@ -69,6 +69,12 @@ fn of_several_rounds_the_median_counts_and_all_are_shown() {
 }
 
 #[test]
+fn of_two_rounds_neither_counts_alone() {
+    let report = report(vec![(berth(), vec![window(2.1, Some(14.7)), window(4.2, Some(16.8))])]);
+    assert_eq!(report.pairs[0].loads[0].rows[0].p99_over_alone, Some(1.5));
+}
+
+#[test]
 fn the_ceiling_is_what_the_server_leaves() {
     let report = report(Vec::new());
     let ceiling = report.pairs[0].loads[0].trainer_ceiling.unwrap();

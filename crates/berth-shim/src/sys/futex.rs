@@ -1,0 +1,114 @@
+//! Waiting for words that other processes write.
+
+use std::ffi::{c_int, c_long};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// `FUTEX2_SIZE_U32`, not private: another process may wake it.
+const WORD_OF_32_BITS: u32 = 2;
+/// The most words that are waited for at a time.
+pub(crate) const MOST: usize = 64;
+
+/// `struct futex_waitv`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Waited {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// Waits until the word is no longer `value`, somebody wakes it, or the time is over. May return early.
+pub(crate) fn wait(word: &AtomicU32, value: u32, within: Duration) {
+    // SAFETY: the word is alive.
+    unsafe { wait_at(word.as_ptr(), value, within) };
+}
+
+/// # Safety
+/// There is a word at the address, or nothing: the kernel refuses then.
+unsafe fn wait_at(word: *mut u32, value: u32, within: Duration) {
+    let within = timespec(within);
+    // SAFETY: the time is alive for the call, which only reads the word.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, value, &raw const within) };
+}
+
+/// Waits while all of these words are 0, as long as it may. Words that are not mapped any more end it. May return early.
+pub(crate) fn wait_while_zero(words: &[*const AtomicU32], until_ns: u64, now_ns: u64) {
+    let none = Waited { value: 0, address: 0, flags: WORD_OF_32_BITS, reserved: 0 };
+    let (mut all, count) = ([none; MOST], words.len().min(MOST));
+    for (one, word) in all.iter_mut().zip(words) {
+        one.address = word.addr() as u64;
+    }
+    let until = timespec(Duration::from_nanos(until_ns));
+    // SAFETY: as many entries are given as there are, and the time is alive for the call; the words are only read, by the kernel,
+    // which refuses what is not mapped.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_futex_waitv, all.as_ptr(), count, 0, &raw const until, libc::CLOCK_MONOTONIC)
+    };
+    if answer < 0 && errno() == libc::ENOSYS {
+        // Before Linux 5.16: one of them, and the others a moment later.
+        let within = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+        let within = if count > 1 { within.min(Duration::from_micros(200)) } else { within };
+        if let Some(word) = words.first() {
+            // SAFETY: as above.
+            unsafe { wait_at(word.cast_mut().cast(), 0, within) };
+        }
+    }
+}
+
+/// Everybody who waits for the word, in whichever process.
+pub(crate) fn wake(word: &AtomicU32) {
+    // SAFETY: the word is alive.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, c_int::MAX) };
+}
+
+fn errno() -> c_int {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
+    libc::timespec { tv_sec: seconds, tv_nsec: c_long::from(time.subsec_nanos().cast_signed()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::sys::process::now_ns;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_word_that_goes_up_wakes_whoever_waits_for_several() {
+        let words = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while words[2].load(Ordering::SeqCst) == 0 {
+                    let addresses: Vec<*const AtomicU32> = words.iter().map(std::ptr::from_ref).collect();
+                    let now = now_ns();
+                    wait_while_zero(&addresses, now + 60_000_000_000, now);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            words[2].store(7, Ordering::SeqCst);
+            wake(&words[2]);
+        });
+        assert!(begun.elapsed() < LONG, "it has slept through");
+    }
+
+    #[test]
+    fn nobody_sleeps_for_a_word_that_is_up_already_or_not_there() {
+        let (up, begun) = (AtomicU32::new(1), Instant::now());
+        let now = now_ns();
+        wait_while_zero(&[std::ptr::from_ref(&up)], now + 60_000_000_000, now);
+        wait_while_zero(&[std::ptr::without_provenance(4096)], now + 60_000_000_000, now);
+        wait(&up, 0, LONG);
+        assert!(begun.elapsed() < LONG);
+    }
+}
