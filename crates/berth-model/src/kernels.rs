@@ -89,6 +89,9 @@ pub struct KernelCounters {
     pub stops: u64,
     /// Stops that lasted too long and were given up.
     pub stops_given_up: u64,
+    /// How often its work was taken off the GPU in the middle, while it had to wait.
+    #[serde(default)]
+    pub preempted: u64,
     pub copied_bytes: u64,
     pub memory_refused: u64,
     /// Pieces of work that were measured.
@@ -147,6 +150,7 @@ impl KernelCounters {
             (&mut self.launches, other.launches),
             (&mut self.stops, other.stops),
             (&mut self.stops_given_up, other.stops_given_up),
+            (&mut self.preempted, other.preempted),
             (&mut self.copied_bytes, other.copied_bytes),
             (&mut self.memory_refused, other.memory_refused),
             (&mut self.samples, other.samples),

@@ -65,6 +65,7 @@ pub(crate) fn kernel_row() -> KernelRow {
             launches: 100,
             stops: 7,
             stops_given_up: 1,
+            preempted: 3,
             copied_bytes: 4096,
             memory_refused: 2,
             samples: 30,

@@ -76,7 +76,8 @@ impl Gpu {
         };
         let is_confined = is_given && wanted.is_some_and(|part| part.counts(now));
         let (is_free, sample_every) = (self.offences.frees(end), cast.settings.sample_every);
-        client.order(end.lane, Told { orders, part, is_confined, is_free, sample_every });
+        let preempt = cast.settings.preempt.get();
+        client.order(end.lane, Told { orders, part, is_confined, is_free, sample_every, preempt });
     }
 
     /// Who is alone is ordered nothing but to measure and to keep its limits.
@@ -95,8 +96,9 @@ impl Gpu {
                 copy_bytes_per_second: limits.copy.map(|bytes| bytes.0),
                 memory_bytes: limits.memory.map(|bytes| bytes.0),
             };
-            let (part, sample_every) = (lane.settled.given(), settings.sample_every);
-            Some(Told { orders, part, is_confined: false, is_free: self.offences.frees(*end), sample_every })
+            let (part, is_free) = (lane.settled.given(), self.offences.frees(*end));
+            let (sample_every, preempt) = (settings.sample_every, settings.preempt.get());
+            Some(Told { orders, part, is_confined: false, is_free, sample_every, preempt })
         };
         for end in self.ends.values() {
             if let Some(told) = told(end, cast)

@@ -39,6 +39,8 @@ pub(super) struct Told {
     /// It obeys no stop.
     pub is_free: bool,
     pub sample_every: u32,
+    /// Work that takes longer is preempted while it has to wait.
+    pub preempt: Duration,
 }
 
 impl Settled {
@@ -85,7 +87,7 @@ impl Told {
 
     /// A part of the SMs for all of its work is one for work that takes any time at all.
     pub fn write(&self, page: &LaneOrders) {
-        let Self { orders, part, is_confined, is_free, sample_every } = *self;
+        let Self { orders, part, is_confined, is_free, sample_every, preempt } = *self;
         let long_ns = match orders.long {
             _ if is_confined && part.is_some() => 1,
             Some(long) => nanos(long.from),
@@ -103,6 +105,7 @@ impl Told {
         page.copy_bytes_per_second.store(orders.copy_bytes_per_second.unwrap_or(0), Ordering::Relaxed);
         page.memory_bytes.store(orders.memory_bytes.unwrap_or(0), Ordering::Relaxed);
         page.sample_every.store(sample_every, Ordering::Relaxed);
+        page.preempt_ns.store(short(nanos(preempt)), Ordering::Relaxed);
         page.free.store(is_free.into(), Ordering::Relaxed);
     }
 }
@@ -146,7 +149,14 @@ mod tests {
                 copy_bytes_per_second: None,
                 memory_bytes: None,
             };
-            Told { orders, part: settled.given(), is_confined: true, is_free: false, sample_every: 0 }
+            Told {
+                orders,
+                part: settled.given(),
+                is_confined: true,
+                is_free: false,
+                sample_every: 0,
+                preempt: Duration::ZERO,
+            }
         };
         let (first, rest) = (told(Side::First), told(Side::Rest));
         assert_eq!((first.confined_to(132), rest.confined_to(132)), (Some(56), Some(76)));

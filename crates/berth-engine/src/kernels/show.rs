@@ -120,6 +120,7 @@ fn counters(lanes: &[(ClientId, &Lane)]) -> KernelCounters {
             launches: totals.launches,
             stops: totals.stops,
             stops_given_up: totals.stops_given_up,
+            preempted: totals.preempted,
             copied_bytes: totals.copied_bytes,
             memory_refused: totals.memory_refused,
             samples: lane.book.samples(),
