@@ -270,7 +270,6 @@ impl Client {
             && let Some(place) = self.streams.find(handle)
         {
             self.streams.orphan(place);
-            self.ring();
         }
     }
 

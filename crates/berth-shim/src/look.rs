@@ -32,6 +32,8 @@ const WHILE_MEASURING: Duration = Duration::from_millis(10);
 const OTHERWISE: Duration = Duration::from_millis(50);
 /// How long after its last work a client without others to keep stopped is idle, its estimates being rough.
 const IDLE_AFTER_NS: u64 = 1_000_000;
+/// How often waits in streams without a place and streams that are destroyed are asked for: there may be thousands.
+const SWEPT_AGAIN_NS: u64 = 5_000_000;
 /// Words that were let go of come up again after so long, as long as there is work.
 const RAISED_AGAIN_NS: u64 = 100_000_000;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread asks disturbs nobody's capture.
@@ -48,19 +50,22 @@ struct Watch {
     before_request: u64,
     /// Since when the words are up, or were raised anew.
     raised_ns: u64,
+    /// A stream that was last seen to have work.
+    under_way: usize,
 }
 
 struct Looker {
     client: &'static Client,
     watches: [Watch; LANES],
     freed_at_ns: u64,
+    swept_at_ns: u64,
 }
 
 pub(crate) fn run(client: &'static Client) {
     process::sleep_exactly();
     client.driver.set_capture_mode(RELAXED);
     client.look_here();
-    let mut looker = Looker { client, watches: [Watch::default(); LANES], freed_at_ns: 0 };
+    let mut looker = Looker { client, watches: [Watch::default(); LANES], freed_at_ns: 0, swept_at_ns: 0 };
     while client.is_up() && !client.is_broken() {
         std::thread::park_timeout(looker.pause());
         state::guarded(|| {
@@ -93,14 +98,17 @@ impl Looker {
         let client = self.client;
         let Some(_events) = client.events() else { return };
         let now = process::now_ns();
-        client.blind.sweep(&client.driver);
+        if now.saturating_sub(self.swept_at_ns) >= SWEPT_AGAIN_NS {
+            self.swept_at_ns = now;
+            client.blind.sweep(&client.driver);
+            give_back_orphans(client);
+        }
         for index in 0..LANES {
             if client.lanes[index].device().is_some() {
                 self.look_at(index, now);
                 turn_round(client, index, now);
             }
         }
-        give_back_orphans(client);
         if client.samples.are_pending() {
             client.harvest();
         }
@@ -129,17 +137,24 @@ impl Looker {
             return;
         }
         let settled = now.saturating_sub(watch.changed_ns) >= IDLE_AFTER_NS;
-        let count = client.streams.active(index).count();
-        let is_under_way = |place: &usize| match mark(client, *place, started, count == 1) {
+        let is_under_way = |place: usize, is_alone: bool| match mark(client, place, started, is_alone) {
             Some(event) => {
-                client.driver.progress(event, client.streams.get(*place).context.load(Ordering::Relaxed))
-                    == Progress::UnderWay
+                let context = client.streams.get(place).context.load(Ordering::Relaxed);
+                client.driver.progress(event, context) == Progress::UnderWay
             }
             None => !settled,
         };
-        // All of them, so that all are marked.
-        let under_way = client.streams.active(index).filter(is_under_way).count();
-        if now < lane.blind_until_ns.load(Ordering::SeqCst) || under_way > 0 {
+        // Most often the one that was under way still is. Those that others wait for are asked at last.
+        let last = Some(watch.under_way).filter(|place| client.streams.is_active(*place, index));
+        let is_default = |place: &usize| client.streams.get(*place).is_default();
+        let named = || client.streams.active(index).filter(|place| !is_default(place));
+        let default = || client.streams.active(index).filter(is_default);
+        let under_way = last
+            .filter(|place| !is_default(place) && is_under_way(*place, false))
+            .or_else(|| named().find(|place| is_under_way(*place, false)))
+            .or_else(|| default().find(|place| is_under_way(*place, true)));
+        watch.under_way = under_way.unwrap_or(watch.under_way);
+        if now < lane.blind_until_ns.load(Ordering::SeqCst) || under_way.is_some() {
             watch.last_busy_ns = now;
             return;
         }
@@ -217,7 +232,7 @@ fn give_back_orphans(client: &Client) {
         let (event, context) = (stream.event.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
         event == 0 || client.driver.progress(event, context) != Progress::UnderWay
     };
-    for event in client.streams.forget(|stream| stream.is_abandoned() && is_done(stream)) {
+    for event in client.streams.forget_orphans(is_done) {
         client.driver.destroy_event(event);
     }
 }

@@ -4,7 +4,7 @@
 //! context is destroyed, or when its stream is destroyed or its thread has ended and its work is done. Streams beyond the table have no
 //! place: before each of their work a wait is put, and they count as busy for as long as the estimates say.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use berth_proto::cuda::STREAM_LEGACY;
 
@@ -32,6 +32,8 @@ pub(crate) struct Streams {
     places: Box<[Stream]>,
     /// A bit for each place with work that may not be done.
     active: [AtomicU64; PLACES / 64],
+    /// Some may have been destroyed, or their threads may have ended.
+    has_orphans: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +85,11 @@ pub(crate) fn default_key(context: u64, thread: u64) -> u64 {
 
 impl Streams {
     pub(crate) fn new() -> Self {
-        Self { places: (0..PLACES).map(|_| Stream::default()).collect(), active: [const { AtomicU64::new(0) }; _] }
+        Self {
+            places: (0..PLACES).map(|_| Stream::default()).collect(),
+            active: [const { AtomicU64::new(0) }; _],
+            has_orphans: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn get(&self, place: usize) -> &Stream {
@@ -147,8 +153,24 @@ impl Streams {
     /// The streams of a thread that ends go when their work is done.
     pub(crate) fn abandon(&self, thread: u64) {
         for stream in &self.places {
-            let _ = stream.thread.compare_exchange(thread, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+            if stream.thread.compare_exchange(thread, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                self.has_orphans.store(true, Ordering::Release);
+            }
         }
+    }
+
+    /// Gives back the places of those that are abandoned and done, with the events they had.
+    pub(crate) fn forget_orphans(&self, is_done: impl Fn(&Stream) -> bool) -> Vec<u64> {
+        if !self.has_orphans.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        self.forget(|stream| {
+            let (is_left, is_done) = (stream.is_abandoned(), stream.is_abandoned() && is_done(stream));
+            if is_left && !is_done {
+                self.has_orphans.store(true, Ordering::Release);
+            }
+            is_done
+        })
     }
 
     /// Its handle means another stream from now on; what is under way in it still counts.
@@ -157,6 +179,7 @@ impl Streams {
         stream.thread.store(NOBODY, Ordering::Relaxed);
         // Below any handle and any key of a default stream.
         stream.key.store(FIRST_ORPHAN + place as u64, Ordering::Release);
+        self.has_orphans.store(true, Ordering::Release);
     }
 
     /// The events it had.
@@ -181,6 +204,11 @@ impl Streams {
         self.active[place / 64].fetch_and(!(1 << (place % 64)), Ordering::SeqCst);
     }
 
+    pub(crate) fn is_active(&self, place: usize, lane: usize) -> bool {
+        self.active[place / 64].load(Ordering::SeqCst) & 1 << (place % 64) != 0
+            && self.places[place].lane.load(Ordering::Relaxed) as usize == lane
+    }
+
     /// Places of a GPU's streams that may have work.
     pub(crate) fn active(&self, lane: usize) -> impl Iterator<Item = usize> {
         let words = self.active.iter().enumerate();
@@ -199,6 +227,10 @@ impl Stream {
             (key, 0) if key > FIRST_ORPHAN + PLACES as u64 && key != u64::MAX => Some(key),
             _ => None,
         }
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.key.load(Ordering::Acquire) & DEFAULT != 0
     }
 
     /// Where the event of a round belongs.
@@ -320,8 +352,10 @@ mod tests {
         let new = streams.insert(0x5000, WHO).unwrap();
         assert!(new != old && streams.get(old).is_abandoned() && !streams.get(new).is_abandoned());
         assert_eq!(streams.active(3).collect::<Vec<_>>(), [old]);
-        streams.give_back(old).count();
+        assert!(streams.forget_orphans(|_| false).is_empty() && streams.active(3).count() == 1, "it still works");
+        streams.forget_orphans(|_| true);
         assert_eq!((streams.active(3).count(), streams.find(0x5000)), (0, Some(new)));
+        streams.forget_orphans(|_| panic!("there is none"));
     }
 
     #[test]

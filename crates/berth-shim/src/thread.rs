@@ -57,11 +57,15 @@ enum Daemon {
 pub(crate) fn run(client: &'static Client, path: PathBuf) {
     process::sleep_exactly();
     let mut thread = Thread { client, path, links: Links::default(), daemon: Daemon::There };
-    while client.is_up() && !client.is_broken() {
+    while client.is_up() && !client.is_broken() && !thread.is_over() {
         state::guarded(|| {
             thread.step();
             Some(())
         });
+    }
+    if thread.is_over() {
+        // Nor is there anything left to look at.
+        client.set_broken();
     }
     // The process ends, or something of ours has failed: all are let go and kept so, and no more is done.
     loop {
@@ -100,6 +104,11 @@ impl Thread {
         if matches!(self.daemon, Daemon::There) && state::is_minded() && current::get().is_some() {
             self.client.refresh_state();
         }
+    }
+
+    /// There will be no daemon, and nothing is left of the last one.
+    fn is_over(&self) -> bool {
+        matches!(self.daemon, Daemon::Never) && self.client.leaving().is_empty()
     }
 
     fn pause(&self) -> Duration {

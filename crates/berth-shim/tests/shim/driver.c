@@ -17,7 +17,6 @@ enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_CONT
 #define SYMBOLS 256
 static struct { const char *name; u64 calls; } counts[SYMBOLS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static void count(const char *name) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < SYMBOLS; i++) {
@@ -37,7 +36,7 @@ u64 fakeCalls(const char *name) {
 enum kind { KERNEL, WAIT_ZERO, WRITE_ZERO, RECORD, WAIT_EVENT, END };
 struct event { u64 recorded, done; double done_ms; };
 struct op { enum kind kind; u64 ns; volatile uint32_t *word; struct event *event; u64 number; struct op *next; };
-struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; };
+struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; pthread_cond_t moved; };
 static int disturbed, initialized, devices = 2;
 static u64 kernels_done, green_kernels;
 static __thread u64 stack[8];
@@ -50,12 +49,14 @@ static void *work(void *argument) {
     struct stream *s = argument;
     for (;;) {
         pthread_mutex_lock(&lock);
-        while (!s->first) pthread_cond_wait(&moved, &lock);
+        while (!s->first) pthread_cond_wait(&s->moved, &lock);
         struct op *op = s->first;
         pthread_mutex_unlock(&lock);
         struct timespec nap = { 0, 20000 };
         if (op->kind == KERNEL && op->ns) { struct timespec t = { op->ns / 1000000000, op->ns % 1000000000 }; nanosleep(&t, 0); }
-        if (op->kind == WAIT_ZERO) while (__atomic_load_n(op->word, __ATOMIC_SEQ_CST)) nanosleep(&nap, 0);
+        /* Less often in the end: thousands of them would leave no time for others. */
+        if (op->kind == WAIT_ZERO) while (__atomic_load_n(op->word, __ATOMIC_SEQ_CST)) { nanosleep(&nap, 0); if (nap.tv_nsec < 5000000) nap.tv_nsec += nap.tv_nsec / 4; }
+        nap.tv_nsec = 20000;
         if (op->kind == WRITE_ZERO) __atomic_store_n(op->word, 0, __ATOMIC_SEQ_CST);
         if (op->kind == WAIT_EVENT) for (;;) { pthread_mutex_lock(&lock); int done = op->event->done >= op->number; pthread_mutex_unlock(&lock); if (done) break; nanosleep(&nap, 0); }
         pthread_mutex_lock(&lock);
@@ -63,7 +64,7 @@ static void *work(void *argument) {
         if (op->kind == RECORD) { if (op->event->done < op->number) op->event->done = op->number; op->event->done_ms = now_ms(); }
         s->first = op->next; if (!s->first) s->last = 0;
         s->finished++;
-        pthread_cond_broadcast(&moved);
+        pthread_cond_broadcast(&s->moved);
         pthread_mutex_unlock(&lock);
         int end = op->kind == END;
         free(op);
@@ -72,6 +73,7 @@ static void *work(void *argument) {
 }
 static struct stream *make(void) {
     struct stream *s = calloc(1, sizeof *s); pthread_t thread; pthread_attr_t small;
+    pthread_cond_init(&s->moved, 0);
     s->context = depth ? stack[depth - 1] : 0;
     pthread_attr_init(&small); pthread_attr_setstacksize(&small, 65536);
     if (pthread_create(&thread, &small, work, s)) abort();
@@ -90,7 +92,7 @@ static result put(struct stream *s, struct op op) {
     pthread_mutex_lock(&lock);
     if (s->last) s->last->next = new; else s->first = new;
     s->last = new; s->queued++;
-    pthread_cond_broadcast(&moved);
+    pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&lock);
     return OK;
 }
@@ -99,7 +101,7 @@ u64 fakeGreenKernels(void) { pthread_mutex_lock(&lock); u64 n = green_kernels; p
 int fakeDisturbed(void) { return disturbed; }
 
 /* Nothing of a parent's threads is in its child. */
-static void child(void) { pthread_mutex_init(&lock, 0); pthread_cond_init(&moved, 0); legacy = own = 0; }
+static void child(void) { pthread_mutex_init(&lock, 0); legacy = own = 0; }
 __attribute__((constructor)) static void watch_fork(void) { pthread_atfork(0, 0, child); }
 int fakeNextIsNone(void) { return dlsym(RTLD_NEXT, "fakeNextIsNone") == 0; }
 
@@ -128,7 +130,7 @@ result cuStreamCreate(u64 *out, unsigned flags) { *out = (u64)make(); return OK;
 result cuStreamDestroy_v2(u64 s) { COUNT; put(find(s, 0), (struct op){ .kind = END }); return OK; }
 /* Long enough for others to come. */
 result cuStreamGetCtx(u64 s, u64 *out) { struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CONTEXT")) nanosleep(&t, 0); *out = find(s, 0)->context; return OK; }
-static result synchronize(struct stream *s) { pthread_mutex_lock(&lock); u64 until = s->queued; while (s->finished < until) pthread_cond_wait(&moved, &lock); pthread_mutex_unlock(&lock); return OK; }
+static result synchronize(struct stream *s) { pthread_mutex_lock(&lock); u64 until = s->queued; while (s->finished < until) pthread_cond_wait(&s->moved, &lock); pthread_mutex_unlock(&lock); return OK; }
 result cuStreamSynchronize(u64 s) { COUNT; return synchronize(find(s, 0)); }
 result cuStreamSynchronize_ptsz(u64 s) { COUNT; return synchronize(find(s, 1)); }
 result cuStreamQuery(u64 s) { struct stream *it = find(s, 0); pthread_mutex_lock(&lock); int busy = it->finished < it->queued; pthread_mutex_unlock(&lock); return busy ? NOT_READY : OK; }

@@ -23,9 +23,9 @@ fn a_stop_is_given_up_for_one_raise_and_the_next_one_counts() {
     tenant.run("sync s0");
     assert_eq!((link.word(), client.ledger().stops_given_up.load(Ordering::Relaxed)), (0, 1));
     until("it to be told", || client.ledger().given_up.load(Ordering::Relaxed) == 1);
+    client.orders.lanes[0].longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
     link.set(6);
     until("the next raise to be obeyed", || client.ledger().given_up.load(Ordering::Relaxed) == 0);
-    client.orders.lanes[0].longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
     tenant.until("a launch that stands", |tenant| {
         tenant.run("launch s0 1000 1");
         client.ledger().stopped_since_ns.load(Ordering::Relaxed) > 0
@@ -235,8 +235,8 @@ fn a_stream_that_is_destroyed_while_it_works_keeps_the_word_up() {
     for way in ["destroy s0", "primary 0"] {
         until("the word to be down", || link.word() == 0);
         tenant.run("device 0");
-        tenant.run(if way == "destroy s0" { "launch s0 200000000 1" } else { "launch s1 200000000 1" });
         let done = tenant.done();
+        tenant.run(if way == "destroy s0" { "launch s0 200000000 1" } else { "launch s1 200000000 1" });
         tenant.run(way);
         until("the word to be down", || link.word() == 0);
         assert_eq!(tenant.done(), done + 1, "{way}: it is lowered after the work, not before");
