@@ -15,6 +15,9 @@ const YOUNG: Duration = Duration::from_millis(10);
 /// A squad for one that has waited as long as anybody may lasts this part of others.
 const BOUND_PART: u32 = 8;
 
+/// So many of those that wait stand in line behind those that run.
+pub const IN_LINE: usize = 7;
+
 /// Those who want the GPU.
 pub fn busy<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Client> {
     scene.clients.iter().filter(|client| client.busy)
@@ -44,12 +47,13 @@ fn user_part(scene: &Scene<'_>, client: &Client) -> f64 {
     scene.clients.iter().filter(same).map(|client| part(client, scene.now)).sum()
 }
 
-/// The plan for a choice. Who was chosen yields to nobody who wants the GPU now: those beside it are to run with it, and one that has to wait
+/// The plan for a choice, of those who want the GPU in the policy's order. Who was chosen yields to nobody who wants the GPU now: those beside it are to run with it, and one that has to wait
 /// would keep it stopped for nothing. It yields to those who may begin something.
 pub fn plan(
     scene: &Scene<'_>,
     settings: &KernelSettings,
     choice: &Choice<'_>,
+    ranked: &[&Client],
     yields: Vec<Yield>,
     mut reasons: Vec<(ClientId, Reason)>,
 ) -> Plan {
@@ -78,13 +82,45 @@ pub fn plan(
         scene.clients.iter().map(|client| (client.id, orders(scene, settings, client, &yields))).collect();
     orders.sort_by_key(|(who, _)| *who);
     members.sort_by_key(|member| member.who);
+    line_up(choice, ranked, &mut yields);
     let squad = Squad { members, division, until: scene.now + lasts };
     Plan { yields, orders, squad, reasons }
+}
+
+/// The next few that have to wait yield to those before them, so that each goes on the moment they are done: otherwise the GPU would have nothing to
+/// do until the next plan. No link leads back to one that yields already.
+fn line_up(choice: &Choice<'_>, ranked: &[&Client], yields: &mut Vec<Yield>) {
+    let mut before: Vec<ClientId> = choice.runners.iter().map(|runner| runner.client.id).collect();
+    let waiting: Vec<ClientId> = ranked.iter().map(|client| client.id).filter(|who| !before.contains(who)).collect();
+    for who in waiting.into_iter().take(IN_LINE) {
+        for to in &before {
+            if !leads_to(yields, *to, who) {
+                yields.push(Yield { who, to: *to });
+            }
+        }
+        before.push(who);
+    }
+    yields.sort_unstable();
+    yields.dedup();
+}
+
+/// Whether `from` yields to `to`, directly or over others.
+fn leads_to(yields: &[Yield], from: ClientId, to: ClientId) -> bool {
+    let mut seen = vec![from];
+    let mut next = 0;
+    while let Some(who) = seen.get(next).copied() {
+        let further = yields.iter().filter(|link| link.who == who).map(|link| link.to);
+        let further: Vec<ClientId> = further.filter(|to| !seen.contains(to)).collect();
+        seen.extend(further);
+        next += 1;
+    }
+    seen[1..].contains(&to)
 }
 
 fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, yields: &[Yield]) -> Orders {
     let is_long = client.profile.longest.is_some_and(|longest| longest >= settings.long_kernel.get());
     let gives_way = yields.iter().any(|link| link.who == client.id);
+    let leads = yields.iter().any(|link| link.to == client.id);
     let long = (scene.gpu.divides && scene.gpu.concurrent && is_long && gives_way).then(|| {
         let part = scene.gpu.sms * u32::from(settings.long_part.get()) / 100;
         let sms = (part / settings.sm_step.max(1) * settings.sm_step).max(settings.sm_step);
@@ -93,7 +129,8 @@ fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, yields:
     let constraints = client.slo.constraints;
     Orders {
         grain: settings.grain.get(),
-        linger: settings.linger.get(),
+        // Who is only the first of a line leaves no gap behind it.
+        linger: if leads { settings.linger.get() } else { Duration::ZERO },
         long,
         longest_stop: settings.longest_stop.get(),
         copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),

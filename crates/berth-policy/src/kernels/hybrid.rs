@@ -52,7 +52,7 @@ impl KernelPolicy for Hybrid {
         let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
         let choice = squad::choose(scene, &self.settings, &wish);
         let reasons = reasons(scene, &ranked, at_risk, &choice);
-        frame::plan(scene, &self.settings, &choice, self.yields(scene), reasons)
+        frame::plan(scene, &self.settings, &choice, &ranked, self.yields(scene), reasons)
     }
 }
 

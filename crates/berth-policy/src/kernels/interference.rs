@@ -18,11 +18,12 @@
 //! says ρ = (1 − v) / φ. Beside several, what was lost is shared out among them by what was expected of each. The estimate is a mean in which
 //! old samples fade ([`FADES`]): work changes its phase. It holds a variance too. Before anything was seen a prior stands in, worth
 //! [`PRIOR_SAMPLES`] samples: what the bandwidth both use alone would cost at half each, as far as memory is what
-//! the client waits for, or [`UNKNOWN`] where that is not known.
+//! the client waits for; where that is not known, what caches cost and [`UNKNOWN`] by how much of the SMs both can use.
 //!
 //! Decisions use [`Interference::careful`], the estimate and one standard error more: company that may not pay is not taken.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Client, ClientId, Profile};
 
@@ -32,8 +33,8 @@ const FADES: f64 = 0.95;
 const PRIOR_SAMPLES: f64 = 2.0;
 /// Deviation of a prior: one in ten of a client's speed, either way.
 const PRIOR_DEVIATION: f64 = 0.1;
-/// ρ of a pair of which nothing at all is known.
-const UNKNOWN: f64 = 0.15;
+/// What bandwidth costs two that fill the GPU, where nobody knows how much of it they use.
+const UNKNOWN: f64 = 0.16;
 /// What caches cost those whose bandwidth is enough for both.
 const CACHE: f64 = 0.04;
 /// Below this φ the other had nearly nothing, and a loss was not its doing.
@@ -133,6 +134,14 @@ impl Interference {
         }
     }
 
+    /// A piece of work of `who` that takes `alone` with all SMs to itself took `took` while these ran, itself among them, with those shares.
+    pub fn saw_work(&mut self, who: &Client, alone: Duration, took: Duration, running: &[(ClientId, f64)]) {
+        let Some((_, share)) = running.iter().find(|(id, _)| *id == who.id).copied() else { return };
+        let speed = alone.as_secs_f64() / took.as_secs_f64() / solo(&who.profile, share);
+        let beside = running.iter().copied().filter(|(id, _)| *id != who.id).collect();
+        self.saw(&CoRun { who: who.id, share, speed, beside });
+    }
+
     /// What is expected of a pair before this sample; never nothing, so that everybody can be found guilty.
     fn expected(&self, who: ClientId, other: ClientId) -> f64 {
         self.pairs.get(&(who, other)).map_or(UNKNOWN, |seen| seen.mean).max(0.02)
@@ -153,10 +162,11 @@ impl Samples {
     }
 }
 
-/// ρ by bandwidth: with half of the SMs each, both use so much of it, and if that is more than there is each gets its part.
+/// ρ by bandwidth: with half of the SMs each, both use so much of it, and if that is more than there is each gets its part. Where that is not
+/// known, by demand: who fills more SMs mostly moves more data.
 fn prior(who: &Profile, other: &Profile) -> f64 {
     let (Some(own), Some(theirs)) = (who.bandwidth, other.bandwidth) else {
-        return UNKNOWN;
+        return CACHE + UNKNOWN * demand(who) * demand(other);
     };
     let wanted = own * solo(who, 0.5) + theirs * solo(other, 0.5);
     let lost = if wanted > 1.0 { 1.0 - 1.0 / wanted } else { 0.0 };
@@ -208,7 +218,7 @@ mod tests {
         let (one, two) = (client(1), client(2));
         let mut interference = Interference::default();
         let guess = interference.rho(&one, &two);
-        assert_eq!((guess.mean, guess.confidence), (UNKNOWN, 0.0));
+        assert_eq!((guess.mean, guess.confidence), (CACHE + UNKNOWN, 0.0));
         for _ in 0..40 {
             saw(&mut interference, 0.6);
         }
@@ -246,7 +256,59 @@ mod tests {
         assert_eq!(interference, Interference::default());
     }
 
+    #[test]
+    fn a_piece_of_work_says_what_company_cost_beyond_the_smaller_share() {
+        let mut interference = Interference::default();
+        let mut one = client(1);
+        one.profile.demand = Some(0.8);
+        let running = [(ClientId(1), 0.4), (ClientId(2), 0.6)];
+        let (alone, took) = (Duration::from_micros(100), Duration::from_micros(250));
+        (0..60).for_each(|_| interference.saw_work(&one, alone, took, &running));
+        let rho = interference.rho(&one, &client(2));
+        let lost = 1.0 - 0.4 / 0.5;
+        assert!((rho.mean * phi(0.4, 0.6) - lost).abs() < 0.02, "half of the loss is that of SMs: {rho:?}");
+    }
+
+    #[test]
+    fn who_can_use_less_of_the_gpu_is_expected_to_disturb_less() {
+        let with = |id, demand| {
+            let mut client = client(id);
+            client.profile.demand = Some(demand);
+            client
+        };
+        let interference = Interference::default();
+        let guess = |other: f64| interference.rho(&with(1, 0.5), &with(2, other)).mean;
+        assert!(guess(0.2) < guess(0.6) && guess(0.6) < guess(1.0));
+    }
+
     proptest! {
+        /// A slowdown is the inverse of a speed.
+        #[test]
+        fn company_never_makes_anybody_faster(
+            speeds in prop::collection::vec(0.0..4.0f64, 0..40), own in 0.01..1.0f64, demand in 0.01..=1.0f64,
+        ) {
+            let (mut one, two) = (client(1), client(2));
+            one.profile.demand = Some(demand);
+            let mut interference = Interference::default();
+            speeds.into_iter().for_each(|speed| saw(&mut interference, speed));
+            let slowdown = solo(&one.profile, own) / interference.speed(&one, own, [(&two, 1.0 - own)].into_iter());
+            prop_assert!(slowdown >= 1.0, "{slowdown}");
+        }
+
+        #[test]
+        fn more_of_the_same_evidence_narrows_what_is_known(speed in 0.05..=1.0f64, samples in 1..60usize) {
+            let (one, two) = (client(1), client(2));
+            let mut interference = Interference::default();
+            saw(&mut interference, speed);
+            let mut before = interference.rho(&one, &two);
+            for _ in 0..samples {
+                saw(&mut interference, speed);
+                let after = interference.rho(&one, &two);
+                prop_assert!(after.confidence >= before.confidence && after.error <= before.error + 1e-9, "{before:?} {after:?}");
+                before = after;
+            }
+        }
+
         #[test]
         fn speeds_and_coefficients_stay_between_nothing_and_all(
             speeds in prop::collection::vec(prop_oneof![0.0..2.0f64, Just(f64::NAN), Just(f64::INFINITY)], 0..50),

@@ -9,7 +9,8 @@
 //! delays all, what the second gains helps only those from its place on. With careful predictions it is never worse than shortest first, and
 //! where sharing pays, better. Estimates correct themselves with progress (`promise`).
 //!
-//! A job with much left yields, inline, to those whose requests are short, unless running beside them pays. Goals are not looked at.
+//! A job with much left yields, inline, to those that serve and whose requests are short, unless running beside them pays. Goals are not looked at,
+//! but for one: who says that it is one job whose end counts serves nobody.
 
 use std::time::Duration;
 
@@ -41,14 +42,14 @@ impl KernelPolicy for Jct {
         let wish = Wish { ranked: order.clone(), first, weight: &|_| 1.0, value: &value, allows: &|_| true };
         let choice = squad::choose(scene, &self.settings, &wish);
         let reasons = reasons(&order, &choice);
-        frame::plan(scene, &self.settings, &choice, self.yields(scene), reasons)
+        frame::plan(scene, &self.settings, &choice, &order, self.yields(scene), reasons)
     }
 }
 
 impl Jct {
     /// From much larger to smaller only, so that nobody comes to yield to itself over others.
     fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
-        let serves = scene.clients.iter().filter(|client| client.profile.request.is_some());
+        let serves = scene.clients.iter().filter(|client| client.profile.request.is_some() && !client.slo.completion);
         let gives_way = |who: &Client, to: &Client| size(who) > size(to) * MUCH_LONGER && !self.pays(scene, who, to);
         serves
             .flat_map(|to| {
@@ -64,15 +65,13 @@ impl Jct {
     }
 }
 
-/// What it asks for at a time: what is left of its work, and no less than a usual request.
+/// What it asks for: what is left of its work, or a usual request.
 fn size(client: &Client) -> Duration {
-    let usual = client.profile.request;
-    let under_way = (client.busy || usual.is_none()).then(|| left(client));
-    usual.into_iter().chain(under_way).max().unwrap_or_default()
+    client.profile.request.filter(|_| !client.busy).unwrap_or_else(|| left(client))
 }
 
 /// Those who want the GPU by what they have left, where that is equal by what they have had.
-fn shortest_first<'a>(scene: &Scene<'a>) -> Vec<&'a Client> {
+pub fn shortest_first<'a>(scene: &Scene<'a>) -> Vec<&'a Client> {
     let mut order: Vec<&Client> = busy(scene).collect();
     order.sort_by(|one, other| left(one).cmp(&left(other)).then_with(|| fair_order(scene, one, other)));
     order
@@ -156,6 +155,10 @@ mod tests {
         clients[1].work = clients[1].work.map(|work| Work { done: Duration::from_millis(900), ..work });
         clients[1].busy = true;
         let scene = Scene { now: Mono(1), gpu: PLACE, clients: &clients, learned: &learned };
-        assert_eq!(Jct::default().plan(&scene).yields, [], "this one takes as long itself");
+        assert_eq!(Jct::default().yields(&scene), [], "this one takes as long itself");
+        clients[1].busy = false;
+        clients[1].slo.completion = true;
+        let scene = Scene { now: Mono(1), gpu: PLACE, clients: &clients, learned: &learned };
+        assert_eq!(Jct::default().yields(&scene), [], "a job serves nobody");
     }
 }

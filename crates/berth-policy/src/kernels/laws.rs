@@ -9,7 +9,7 @@ use berth_model::{Mono, Span};
 use proptest::prelude::*;
 
 use super::testing::{PLACE, job};
-use super::{Client, KernelPolicy, Learned, Part, Place, Plan, Scene, Side, Work, named, squad};
+use super::{Client, KernelPolicy, Learned, Part, Place, Plan, Scene, Side, Work, frame, named, squad};
 
 fn settings(division: Division) -> KernelSettings {
     KernelSettings { division, ..KernelSettings::default() }
@@ -128,6 +128,10 @@ fn check(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseErro
         .iter()
         .any(|link| members.contains(&link.who) && busy.contains(&link.who) && busy.contains(&link.to));
     prop_assert!(!idles, "who may run is not stopped by one that waits");
+    let is_busy = |who| busy.contains(&who);
+    let next = busy.iter().filter(|who| !plan.runs(**who) && !plan.waits(**who, is_busy)).count();
+    let waiting = busy.iter().filter(|who| !plan.runs(**who)).count();
+    prop_assert_eq!(next, waiting.min(frame::IN_LINE), "those that wait go on when those before them are done");
     prop_assert_eq!(plan.orders.len(), clients.len());
     let (apart, others): (Vec<&Client>, Vec<&Client>) = clients
         .iter()

@@ -8,6 +8,7 @@
 //! is learned while work runs, whom whose company slows and how much a client counts, is [`Learned`]: it belongs to whoever asks, comes with
 //! the scene, and outlives a change of policy.
 
+pub mod auto;
 mod frame;
 pub mod hybrid;
 pub mod interference;

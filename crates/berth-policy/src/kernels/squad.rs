@@ -16,7 +16,7 @@ use std::time::Duration;
 use berth_model::settings::KernelSettings;
 
 use super::interference::demand;
-use super::{Client, Division, Member, Part, Place, Scene, Side};
+use super::{Client, ClientId, Division, Member, Part, Place, Plan, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
 pub const MEMBERS: usize = 4;
@@ -175,6 +175,20 @@ fn expected_shares(
     wants.into_iter().map(|want| want / all).collect()
 }
 
+/// Shares of the SMs that those who run have while a plan counts: their side of the GPU, shared with the others of that side by what each can use, or
+/// all of it likewise.
+pub fn held(plan: &Plan, gpu: Place, running: &[&Client]) -> Vec<(ClientId, f64)> {
+    let part = |client: &Client| plan.squad.members.iter().find(|member| member.who == client.id)?.part;
+    let side = |client: &Client| part(client).map(|part| part.side);
+    let each = running.iter().map(|client| {
+        let room = part(client).map_or(1.0, |part| f64::from(part.sms(gpu.sms)) / f64::from(gpu.sms.max(1)));
+        let same = running.iter().filter(|other| side(other) == side(client));
+        let crowd = same.map(|other| most(other).min(room)).sum::<f64>().max(room);
+        (client.id, most(client).min(room) * room / crowd)
+    });
+    each.collect()
+}
+
 /// The most of the SMs it can use, and may.
 fn most(client: &Client) -> f64 {
     let may = client.slo.constraints.most.map_or(1.0, |most| most.get());
@@ -226,11 +240,7 @@ pub fn members(
 fn split(sms: u32, step: u32, share: f64) -> Option<u32> {
     let step = step.max(1);
     let most = (sms.checked_sub(step)?) / step * step;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of no more SMs than there are"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a share of no more SMs than there are")]
     let nearest = (share.clamp(0.0, 1.0) * f64::from(sms) / f64::from(step)).round() as u32 * step;
     (most >= step).then(|| nearest.clamp(step, most))
 }
@@ -241,8 +251,8 @@ mod tests {
 
     use berth_model::Mono;
 
+    use super::super::Learned;
     use super::super::testing::{PLACE, job};
-    use super::super::{ClientId, Learned};
     use super::*;
 
     fn choice<'a>(scene: &Scene<'a>, first: Option<&'a Client>) -> Choice<'a> {

@@ -161,6 +161,13 @@ impl Plan {
     pub fn runs(&self, who: ClientId) -> bool {
         self.squad.members.iter().any(|member| member.who == who)
     }
+
+    /// Whether it has to be kept from beginning anything until the next plan. One that yields to somebody who runs and has work needs no more than
+    /// that: it goes on the moment that one is done.
+    pub fn waits(&self, who: ClientId, is_busy: impl Fn(ClientId) -> bool) -> bool {
+        let stands_in_line = |link: &Yield| link.who == who && self.runs(link.to) && is_busy(link.to);
+        !self.runs(who) && !self.yields.iter().any(stands_in_line)
+    }
 }
 
 // === impl Part ===

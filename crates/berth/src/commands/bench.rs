@@ -11,6 +11,7 @@ mod nodes;
 mod placement;
 mod policy;
 mod squads;
+mod virtual_time;
 mod watch;
 
 use std::path::{Path, PathBuf};

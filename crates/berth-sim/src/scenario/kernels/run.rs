@@ -1,240 +1,219 @@
 //! The loop: from one instant at which something changes to the next.
 
-use super::rates::{Running, speeds};
-use super::{Account, Done, Kernel, Machine, Order, Program, Report, Seen, Sight, Steward};
-use crate::engine::nanos;
+use std::collections::BTreeMap;
+
+use berth_proto::sim::{Reply, Request as Call};
+
+use super::client::Client;
+use super::{Confined, Machine, Order, Program, Report, Seen, Sight, Steward};
+use crate::engine::{Completion, Engine, Outcome, Sharing};
+use crate::scenario::FIRST_PID;
+
+/// Nobody begins anything for so long although there is work: nobody ever will.
+const STUCK_NS: u64 = 10_000_000_000;
 
 /// Runs the programs until all is done, or to `until_ns`.
 pub fn run(machine: &Machine, programs: &[Program], steward: &mut dyn Steward, until_ns: Option<u64>) -> Report {
     let mut world = World::new(machine, programs);
     let end = until_ns.unwrap_or(u64::MAX);
-    while world.now < end && !world.is_done() {
-        world.come();
-        world.ask(steward);
+    while world.now() < end && !world.is_done() && !world.is_stuck() {
+        world.clients.iter_mut().for_each(|client| client.come(world.engine.now() - world.epoch));
+        world.look(steward);
         world.begin();
-        let next = world.next_change().min(end);
-        world.pass(next);
+        world.pass(end);
     }
     world.report()
 }
 
 struct World<'a> {
     machine: &'a Machine,
-    programs: &'a [Program],
-    now: u64,
-    lives: Vec<Life>,
-    seen: Vec<Seen>,
-    accounts: Vec<Account>,
+    engine: Engine,
+    /// When all contexts were there: the run's time begins.
+    epoch: u64,
+    clients: Vec<Client<'a>>,
     order: Order,
     /// Counts from then on.
     coming: Option<(u64, Order)>,
-    /// Somebody came or is done since the last order.
-    changed: bool,
+    looked_at: Option<u64>,
+    /// When anything was begun last.
+    moved_at: u64,
+    launches: u64,
+    looks: u64,
     orders: u64,
-}
-
-/// Where a program is.
-#[derive(Debug, Clone, Default)]
-struct Life {
-    /// Requests that came, and the one under way.
-    came: usize,
-    request: usize,
-    /// Kernels of it that are done, and what is left of the one that runs, as if alone.
-    place: u64,
-    running: Option<(Kernel, f64)>,
-    /// Work begun since it looked at its stops.
-    since_look: u64,
-    /// It stands at a stop; when that is lifted, it goes on at this instant.
-    stopped: bool,
-    resumes: Option<u64>,
-    /// When it last had work, for those who yield to it.
-    last_busy: Option<u64>,
 }
 
 impl<'a> World<'a> {
     fn new(machine: &'a Machine, programs: &'a [Program]) -> Self {
-        let count = programs.len();
+        let mut engine = Engine::with_sharing(machine.profile.clone(), 1, 1, machine.sharing);
+        let pids = (FIRST_PID..).zip(programs);
+        let clients: Vec<Client<'_>> =
+            pids.map(|(pid, program)| Client::new(pid, open(&mut engine, pid), program)).collect();
         Self {
             machine,
-            programs,
-            now: 0,
-            lives: vec![Life::default(); count],
-            seen: vec![Seen::default(); count],
-            accounts: vec![Account::default(); count],
+            epoch: engine.now(),
+            engine,
+            clients,
             order: Order::default(),
             coming: None,
-            changed: true,
+            looked_at: None,
+            moved_at: 0,
+            launches: 0,
+            looks: 0,
             orders: 0,
         }
     }
 
+    fn now(&self) -> u64 {
+        self.engine.now() - self.epoch
+    }
+
     fn is_done(&self) -> bool {
-        let done = |(life, program): (&Life, &Program)| life.request == program.requests.len();
-        self.lives.iter().zip(self.programs).all(done)
+        self.clients.iter().all(Client::is_done)
     }
 
-    /// Requests whose time has come.
-    fn come(&mut self) {
-        for place in 0..self.lives.len() {
-            let (life, requests) = (&mut self.lives[place], &self.programs[place].requests);
-            while requests.get(life.came).is_some_and(|request| request.at_ns <= self.now) {
-                life.came += 1;
-            }
-            let busy = life.request < life.came;
-            let seen = &mut self.seen[place];
-            if busy && !seen.busy {
-                seen.waiting_since_ns = Some(self.now);
-                self.changed = true;
-            }
-            seen.busy = busy;
-            seen.request = busy.then_some(life.request);
-            if busy {
-                seen.came_ns = requests[life.request].at_ns;
-                life.last_busy = Some(self.now);
-            }
-        }
+    fn is_stuck(&self) -> bool {
+        let waits =
+            self.clients.iter().any(Client::waits) && !self.clients.iter().any(|one| one.seen.busy && !one.waits());
+        waits && self.now() > self.moved_at + STUCK_NS
     }
 
-    /// Takes an order that counts from now on, and asks for the next.
-    fn ask(&mut self, steward: &mut dyn Steward) {
-        if let Some((_, order)) = self.coming.take_if(|(at, _)| *at <= self.now) {
+    /// Takes an order that counts from now on, and has the steward look if it is time.
+    fn look(&mut self, steward: &mut dyn Steward) {
+        let now = self.now();
+        if let Some((_, order)) = self.coming.take_if(|(at, _)| *at <= now) {
             self.order = order;
         }
-        let is_time = self.changed || self.order.until_ns <= self.now;
-        if self.coming.is_some() || !is_time {
+        if self.next_look().is_none_or(|at| at > now) {
             return;
         }
-        let order = steward.order(&Sight { now_ns: self.now, programs: &self.seen });
-        debug_assert!(order.until_ns > self.now, "an order that is over before it counts would be asked for for ever");
-        self.orders += 1;
-        self.changed = false;
-        for seen in &mut self.seen {
-            (seen.ran_ns, seen.got_ns) = (0.0, 0.0);
-            seen.finished.clear();
+        self.looked_at = Some(now);
+        self.looks += 1;
+        let stopped: Vec<bool> = (0..self.clients.len()).map(|program| self.is_stopped(program)).collect();
+        let seen: Vec<Seen> = self
+            .clients
+            .iter_mut()
+            .zip(stopped)
+            .map(|(client, stopped)| {
+                let seen = Seen { may_run: !stopped, ..client.seen.clone() };
+                client.seen.finished.clear();
+                client.seen.samples.clear();
+                seen
+            })
+            .collect();
+        if let Some(order) = steward.look(&Sight { now_ns: now, programs: &seen }) {
+            self.orders += 1;
+            self.coming = Some((now + self.machine.plan_ns, order));
         }
-        self.coming = Some((self.now + self.machine.plan_ns, order));
+    }
+
+    /// On a grid, while anybody has work; an order that is on its way is waited for.
+    fn next_look(&self) -> Option<u64> {
+        let work = self.clients.iter().any(|client| client.seen.busy || !client.seen.finished.is_empty());
+        let Some(last) = self.looked_at else { return Some(0) };
+        (work && self.coming.is_none()).then(|| last + self.machine.look_every_ns).map(|at| at.max(self.now()))
+    }
+
+    /// Whether orders make it look at stops at all.
+    fn has_stops(&self, program: usize) -> bool {
+        self.order.members.len() < self.clients.len() || self.order.yields.iter().any(|(who, _)| *who == program)
+    }
+
+    fn linger_ns(&self, leader: usize) -> u64 {
+        if self.order.no_linger.contains(&leader) { 0 } else { self.machine.linger_ns }
     }
 
     fn is_stopped(&self, program: usize) -> bool {
-        let member = self.order.members.iter().any(|part| part.program == program);
+        let now = self.now();
+        let is_member = self.order.members.iter().any(|part| part.program == program);
         let raised = |leader: usize| {
-            let last = self.lives[leader].last_busy;
-            last.is_some_and(|last| self.now < last + self.machine.linger_ns || self.seen[leader].busy)
+            let client = &self.clients[leader];
+            client.seen.busy || client.last_busy.is_some_and(|last| now < last + self.linger_ns(leader))
         };
-        !member || self.order.yields.iter().any(|(who, to)| *who == program && raised(*to))
+        !is_member || self.order.yields.iter().any(|(who, to)| *who == program && raised(*to))
     }
 
-    /// Whoever may begins its next kernel.
+    /// Whoever may begins its next piece of work.
     fn begin(&mut self) {
-        for program in 0..self.lives.len() {
-            if self.lives[program].running.is_some() || !self.seen[program].busy {
+        let now = self.now();
+        for program in 0..self.clients.len() {
+            if !self.clients[program].waits() || self.clients[program].goes_on_at > now {
                 continue;
             }
-            let request = &self.programs[program].requests[self.lives[program].request];
-            let Some(kernel) = request.kernel(self.lives[program].place) else { continue };
-            let looks = self.lives[program].since_look + kernel.alone_ns > self.machine.grain_ns;
-            let cost = if looks { self.machine.look_ns } else { 0 };
-            if (looks || self.lives[program].stopped) && !self.may_go_on(program) {
-                continue;
-            }
-            let life = &mut self.lives[program];
-            life.since_look = if looks { kernel.alone_ns } else { life.since_look + kernel.alone_ns };
-            life.running = Some((kernel, (kernel.alone_ns + cost) as f64));
-            self.accounts[program].begun += 1;
-            let waited = self.seen[program].waiting_since_ns.take().map_or(0, |since| self.now - since);
-            let longest = &mut self.accounts[program].longest_wait_ns;
-            *longest = (*longest).max(waited);
-        }
-    }
-
-    fn may_go_on(&mut self, program: usize) -> bool {
-        let stopped = self.is_stopped(program);
-        let (now, resume) = (self.now, self.machine.resume_ns);
-        let life = &mut self.lives[program];
-        if stopped {
-            (life.stopped, life.resumes) = (true, None);
-            let seen = &mut self.seen[program];
-            seen.waiting_since_ns = seen.waiting_since_ns.or(Some(now));
-            return false;
-        }
-        if life.stopped && *life.resumes.get_or_insert(now + resume) > now {
-            return false;
-        }
-        (life.stopped, life.resumes) = (false, None);
-        true
-    }
-
-    fn running(&self) -> (Vec<usize>, Vec<Running>) {
-        let each = self.lives.iter().enumerate();
-        each.filter_map(|(program, life)| {
-            let (kernel, _) = life.running?;
-            let part = self.order.members.iter().find(|part| part.program == program);
-            let confined =
-                part.and_then(|part| part.confined).filter(|(_, until)| self.now < *until).map(|(sms, _)| sms);
-            Some((program, Running { kernel, confined }))
-        })
-        .unzip()
-    }
-
-    /// The next instant at which anything can be different; at least the next nanosecond.
-    fn next_change(&self) -> u64 {
-        let (who, running) = self.running();
-        let ends = who.iter().zip(speeds(self.machine, &running)).filter_map(|(program, speed)| {
-            let (_, left) = self.lives[*program].running?;
-            Some(self.now + nanos((left / speed.max(1e-6)).ceil()))
-        });
-        let arrivals = self.lives.iter().zip(self.programs);
-        let arrivals = arrivals.filter_map(|(life, program)| Some(program.requests.get(life.came)?.at_ns));
-        let resumes = self.lives.iter().filter_map(|life| life.resumes);
-        let lingers = self.lives.iter().filter_map(|life| Some(life.last_busy? + self.machine.linger_ns));
-        let confined = self.order.members.iter().filter_map(|part| Some(part.confined?.1));
-        let orders = [Some(self.order.until_ns), self.coming.as_ref().map(|(at, _)| *at)].into_iter().flatten();
-        let all = ends.chain(arrivals).chain(resumes).chain(lingers).chain(confined).chain(orders);
-        all.filter(|at| *at > self.now).min().unwrap_or(self.now + 1)
-    }
-
-    /// Lets time pass; kernels whose time is up are done.
-    fn pass(&mut self, to: u64) {
-        let passed = (to - self.now) as f64;
-        let (who, running) = self.running();
-        let speeds = speeds(self.machine, &running);
-        self.now = to;
-        for (program, speed) in who.into_iter().zip(speeds) {
-            let Some((kernel, left)) = self.lives[program].running else { continue };
-            let got = (passed * speed).min(left);
-            let seen = &mut self.seen[program];
-            (seen.ran_ns, seen.got_ns) = (seen.ran_ns + passed, seen.got_ns + got);
-            self.lives[program].running = Some((kernel, left - got));
-            if left - got < 0.5 {
-                self.kernel_done(program, kernel);
-            }
-        }
-    }
-
-    fn kernel_done(&mut self, program: usize, kernel: Kernel) {
-        let (life, seen, account) = (&mut self.lives[program], &mut self.seen[program], &mut self.accounts[program]);
-        life.running = None;
-        life.place += 1;
-        account.ended += 1;
-        account.served_ns += kernel.alone_ns;
-        (seen.served_ns, seen.done_ns) = (seen.served_ns + kernel.alone_ns, seen.done_ns + kernel.alone_ns);
-        let request = &self.programs[program].requests[life.request];
-        if life.place == request.kernel_count() {
-            let done = Done { request: life.request, came_ns: request.at_ns, done_ns: self.now };
-            seen.finished.push(done);
-            account.finished.push(done);
-            (life.request, life.place, seen.done_ns) = (life.request + 1, 0, 0);
-            self.changed = true;
-            if life.request < life.came {
-                seen.waiting_since_ns = Some(self.now);
+            let stopped = self.is_stopped(program);
+            let on = self.confined(program);
+            let client = &mut self.clients[program];
+            if stopped {
+                client.is_stopped = true;
+            } else if client.is_stopped {
+                client.is_stopped = false;
+                client.goes_on_at = now + self.machine.resume_ns;
             } else {
-                (seen.busy, seen.request, life.since_look) = (false, None, 0);
-                life.last_busy = Some(self.now);
+                client.launch(&mut self.engine, self.machine, now, on, &mut self.launches);
+                self.moved_at = now;
             }
         }
+    }
+
+    /// Of a GPU that runs one process at a time there are no parts.
+    fn confined(&self, program: usize) -> Option<Confined> {
+        let part = self.order.members.iter().find(|part| part.program == program)?;
+        part.confined.filter(|on| on.until_ns > self.now() && self.machine.sharing == Sharing::Mps)
+    }
+
+    /// Lets time pass to the next change, and takes in what was done by then.
+    fn pass(&mut self, end: u64) {
+        let now = self.now();
+        let next = self.next_change().map_or(now + 1, |at| at.max(now)).min(end);
+        let pids: BTreeMap<u32, usize> =
+            self.clients.iter().enumerate().map(|(place, client)| (client.pid, place)).collect();
+        for Completion { ticket, pid, .. } in self.engine.advance(self.epoch + next) {
+            let Some(place) = pids.get(&pid).copied() else { continue };
+            let has_stops = self.has_stops(place);
+            self.clients[place].answered(self.machine, ticket, next, has_stops);
+        }
+    }
+
+    /// What can still happen at this very instant counts too: time stands still until it has.
+    fn next_change(&self) -> Option<u64> {
+        let now = self.now();
+        let engine = self.engine.next_event().map(|at| at.saturating_sub(self.epoch));
+        let later = |at: u64| (at > now).then_some(at);
+        let requests = self.clients.iter().filter_map(|client| client.next_request_at());
+        let waiting = self.clients.iter().filter(|client| client.waits());
+        let going_on = waiting.filter_map(|client| later(client.goes_on_at));
+        let leaders = self.order.yields.iter().map(|(_, to)| *to);
+        let lingers = leaders.filter_map(|to| later(self.clients[to].last_busy? + self.linger_ns(to)));
+        let orders = self.coming.as_ref().and_then(|(at, _)| later(*at));
+        let looks = self.next_look().filter(|at| *at > now || self.looked_at != Some(now));
+        engine.into_iter().chain(requests).chain(going_on).chain(lingers).chain(orders).chain(looks).min()
     }
 
     fn report(self) -> Report {
-        Report { ended_ns: self.now, orders: self.orders, programs: self.accounts }
+        let (ended_ns, is_stuck) = (self.now(), self.is_stuck());
+        let Self { engine, clients, looks, orders, .. } = self;
+        let programs = clients.into_iter().map(|mut client| {
+            client.account.on_gpu = engine.kernels_done(client.pid);
+            client.account
+        });
+        Report { ended_ns, looks, orders, is_stuck, programs: programs.collect() }
     }
+}
+
+/// A context of a process, which exists before anything is measured.
+fn open(engine: &mut Engine, pid: u32) -> u64 {
+    let mut handle = 0;
+    for call in [Call::Init, Call::ContextCreate { device: 0 }] {
+        let mut outcome = engine.request(pid, call);
+        while let Outcome::Later(ticket) = outcome {
+            let Some(at) = engine.next_event() else { break };
+            let answers = engine.advance(at);
+            if let Some(answer) = answers.into_iter().find(|answer| answer.ticket == ticket) {
+                outcome = Outcome::Now(answer.reply);
+            }
+        }
+        if let Outcome::Now(Reply::Handle(context)) = outcome {
+            handle = context;
+        }
+    }
+    handle
 }

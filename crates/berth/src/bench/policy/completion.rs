@@ -1,15 +1,26 @@
 //! Jobs that come one after another: when are they done on average, under `jct` and what it is measured against.
+//!
+//! Tenants run the like again and again, so that what a job takes can be learned from those before it; of the first nobody knows anything. Shortest
+//! first has the same estimates and no bound on waits: for as long as others come, the longest job waits. So `jct` is measured twice: with the longest
+//! wait as long as it can be set ([`UNBOUNDED`]), where it is asked for the same, and as it is by default, where the bound has its price.
 
 use std::collections::BTreeMap;
 
-use berth_model::Slo;
-use berth_model::settings::KernelPolicyName;
-use berth_sim::scenario::kernels::{Machine, Report};
+use berth_model::settings::{KernelPolicyName, KernelSettings};
+use berth_model::{Slo, Span};
+use berth_sim::Sharing;
+use berth_sim::scenario::kernels::Report;
 use serde::Serialize;
 
 use super::world::tenant::{Kind, request};
-use super::world::{self, Tenant, Way, whole};
+use super::world::{self, Tenant, Way, h200, whole};
 use crate::bench::edf::load::Dice;
+
+/// The longest that `kernels.longest_wait` can be.
+const UNBOUNDED: Span = Span::from_millis(60_000);
+/// `jct` as it is by default.
+pub const BOUNDED: &str = "jct-bounded";
+const TENANTS: usize = 6;
 
 /// Whether jobs of a mix gain by running side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -19,7 +30,7 @@ pub enum Mix {
     Pays,
     /// Some of each.
     Mixed,
-    /// Every job fills the GPU and its memory's bandwidth.
+    /// Every job fills the GPU and most of its memory's bandwidth.
     DoesNotPay,
 }
 
@@ -29,13 +40,6 @@ pub struct Cell {
     pub mix: Mix,
     pub mean_ms: BTreeMap<String, Vec<f64>>,
 }
-
-const WAYS: [Way; 4] = [
-    Way::Fifo,
-    Way::Sjf,
-    Way::Everybody,
-    Way::Policy(KernelPolicyName::Jct, berth_model::settings::Division::SemiSpatial),
-];
 
 impl Mix {
     pub const ALL: [Mix; 3] = [Mix::Pays, Mix::Mixed, Mix::DoesNotPay];
@@ -50,7 +54,7 @@ impl Mix {
 
     fn kind(self, dice: &mut Dice) -> Kind {
         let small = Kind { demand: dice.between(0.2, 0.5), bandwidth: dice.between(0.05, 0.3) };
-        let large = Kind { demand: 1.0, bandwidth: dice.between(0.85, 1.0) };
+        let large = Kind { demand: 1.2, bandwidth: dice.between(0.85, 1.0) };
         match self {
             Mix::Pays => small,
             Mix::DoesNotPay => large,
@@ -61,27 +65,39 @@ impl Mix {
 }
 
 pub fn measure(mix: Mix, jobs: usize, seeds: &[u64]) -> Cell {
-    let machine = Machine::default();
-    let of = |way: Way| {
+    let machine = h200(Sharing::Mps);
+    let jct = |settings: KernelSettings| Way::Policy(KernelPolicyName::Jct, settings);
+    let unbounded = KernelSettings { longest_wait: UNBOUNDED, ..KernelSettings::default() };
+    let ways = [
+        ("fifo", Way::Fifo),
+        ("sjf", Way::Sjf),
+        ("everybody", Way::Everybody),
+        ("jct", jct(unbounded)),
+        (BOUNDED, jct(KernelSettings::default())),
+    ];
+    let of = |(name, way): (&str, Way)| {
         let mean = |seed: &u64| mean_ms(&world::run(&machine, &tenants(mix, jobs, *seed), &way, None));
-        (way.name(), seeds.iter().map(mean).collect())
+        (name.to_owned(), seeds.iter().map(mean).collect())
     };
-    Cell { mix, mean_ms: WAYS.into_iter().map(of).collect() }
+    Cell { mix, mean_ms: ways.into_iter().map(of).collect() }
 }
 
-/// Jobs of 5 to 200 ms that come faster than they can be done one by one. Estimates are off by up to a fifth.
+/// So many jobs of each tenant, of 5 to 100 ms give or take a fifth, that come faster than they can be done one by one.
 fn tenants(mix: Mix, jobs: usize, seed: u64) -> Vec<Tenant> {
     let mut dice = Dice::new(seed);
-    let mut at = 0.0;
-    let mut all = Vec::new();
-    for owner in 0..jobs {
-        let (alone, kind) = (5e6 * 40f64.powf(dice.between(0.0, 1.0)), mix.kind(&mut dice));
-        let job = request(&mut dice, whole(at), alone, kind);
-        let slo = Slo { completion: true, ..Slo::default() };
-        all.push(Tenant { estimate: dice.between(0.8, 1.2), ..Tenant::new(owner, slo, vec![job]) });
-        at += dice.between(0.0, 60e6);
-    }
-    all
+    let tenant = |owner| {
+        let (usual, kind) = (5e6 * 20f64.powf(dice.between(0.0, 1.0)), mix.kind(&mut dice));
+        let mut at = dice.between(0.0, 60e6);
+        let requests = (0..jobs).map(|_| {
+            let length = usual * dice.between(0.8, 1.2);
+            let job = request(&mut dice, whole(at), length, kind);
+            at += length * TENANTS as f64 * dice.between(0.4, 1.2);
+            job
+        });
+        let requests = requests.collect();
+        Tenant::new(owner, Slo { completion: true, ..Slo::default() }, requests)
+    };
+    (0..TENANTS).map(tenant).collect()
 }
 
 fn mean_ms(report: &Report) -> f64 {
@@ -91,9 +107,9 @@ fn mean_ms(report: &Report) -> f64 {
 }
 
 impl Cell {
-    /// Worst and mean of `jct` over another way, with the same seeds.
-    pub fn ratio(&self, over: &str) -> Option<(f64, f64)> {
-        let (own, other) = (self.mean_ms.get("jct")?, self.mean_ms.get(over)?);
+    /// Worst and mean of a way over another, with the same seeds.
+    pub fn ratio(&self, way: &str, over: &str) -> Option<(f64, f64)> {
+        let (own, other) = (self.mean_ms.get(way)?, self.mean_ms.get(over)?);
         let ratios: Vec<f64> = own.iter().zip(other).map(|(own, other)| own / other).collect();
         let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
         Some((ratios.into_iter().max_by(f64::total_cmp)?, mean))

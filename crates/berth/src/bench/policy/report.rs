@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::Plan;
-use super::completion::Cell;
+use super::completion::{BOUNDED, Cell};
+use super::fairness::Fairness;
+use super::feasible::Feasible;
 use super::mixture::Column;
 use super::promises::{Case, LOAD};
 use super::switching::Switched;
+use super::{Plan, changing};
 use crate::bench::contention::goals::{self, Goal};
 use crate::bench::contention::report::grid;
 
@@ -20,6 +22,7 @@ pub struct Report {
     pub completion: Vec<Cell>,
     pub promises: Vec<Case>,
     pub mixture: BTreeMap<String, Column>,
+    pub changing: BTreeMap<String, changing::Column>,
     pub switching: Option<Switched>,
     pub goals: Vec<Goal>,
 }
@@ -32,6 +35,7 @@ impl Report {
             completion: Vec::new(),
             promises: Vec::new(),
             mixture: BTreeMap::new(),
+            changing: BTreeMap::new(),
             switching: None,
             goals: Vec::new(),
         }
@@ -50,13 +54,17 @@ impl Report {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "one GPU, simulated, in virtual time; {} seeds", self.seeds.len())?;
+        let runs = self.seeds.len();
+        writeln!(out, "one GPU, simulated, in virtual time; {runs} seeds from {}", self.seeds.first().unwrap_or(&0))?;
         writeln!(out, "\nmean completion of jobs in ms\n{}", self.completions())?;
         if !self.promises.is_empty() {
             writeln!(out, "{}", self.kept())?;
         }
         if !self.mixture.is_empty() {
             writeln!(out, "\nservers, jobs and work without a goal together\n{}", self.mixed())?;
+        }
+        if !self.changing.is_empty() {
+            writeln!(out, "\njobs, then servers, then jobs: goodput\n{}", self.changed())?;
         }
         if let Some(switched) = &self.switching {
             let ratio = switched.over_one_policy;
@@ -68,25 +76,46 @@ impl Report {
     fn completions(&self) -> String {
         let row = |cell: &Cell| {
             let mean = |way: &str| cell.mean_ms.get(way).map_or("-".to_owned(), |all| format!("{:.1}", mean(all)));
-            let ways = ["fifo", "sjf", "everybody", "jct"].map(mean);
+            let ways = ["fifo", "sjf", "everybody", "jct", BOUNDED].map(mean);
             [cell.mix.as_str().to_owned()].into_iter().chain(ways).collect()
         };
-        grid(&["JOBS", "FIFO", "SJF", "EVERYBODY", "JCT"], self.completion.iter().map(row).collect())
+        let headings = ["JOBS", "FIFO", "SJF", "EVERYBODY", "JCT", "JCT BOUNDED"];
+        grid(&headings, self.completion.iter().map(row).collect())
     }
 
     fn kept(&self) -> String {
-        let feasible = self.promises.iter().filter(|case| case.feasible.is_some()).count();
         let (all, load) = (self.promises.len(), LOAD * 100.0);
+        let count = |of: &dyn Fn(&Case) -> bool| self.promises.iter().filter(|case| of(case)).count();
+        let ideal = count(&|case| case.ideal == Feasible::Yes);
+        let (can, unknown) =
+            (count(&|case| case.feasible == Feasible::Yes), count(&|case| case.feasible == Feasible::Unknown));
+        let kept = [
+            ("slo", count(&|case| case.missed == 0)),
+            ("everybody", count(&|case| case.everybody == 0)),
+            ("temporal", count(&|case| case.temporal == 0)),
+        ];
+        let kept = kept.map(|(way, kept)| format!("{way} {kept}")).join(", ");
         let rest: f64 = self.promises.iter().map(|case| case.rest).sum::<f64>() / all as f64;
         format!(
-            "{all} sets of goals at {load:.0} % load: the search keeps all of {feasible}; \
-             work without a goal gets ×{rest:.2} of what is left"
+            "{all} sets of goals at {load:.0} % load, one at a time: {ideal} can be kept if acting is free,\n\
+             {can} with what it costs ({unknown} searches given up); all goals kept: {kept};\n\
+             under slo, work without a goal gets ×{rest:.2} of what is left"
         )
+    }
+
+    fn changed(&self) -> String {
+        let row = |(way, column): (&String, &changing::Column)| {
+            let parts = column.goodput.iter().chain([&column.mean]).map(|goodput| format!("{goodput:.3}"));
+            let rest = [format!("{:.1}", column.in_time * 100.0), column.changes.to_string()];
+            [way.clone()].into_iter().chain(parts).chain(rest).collect()
+        };
+        let headings = ["WAY", "JOBS", "SERVERS", "JOBS", "MEAN", "IN TIME %", "CHANGES"];
+        grid(&headings, self.changing.iter().map(row).collect())
     }
 
     fn mixed(&self) -> String {
         let row = |(way, column): (&String, &Column)| {
-            let Column { goodput, in_time, jain, worst_finish } = column;
+            let Column { goodput, in_time, fairness: Fairness { jain, worst_finish } } = column;
             vec![
                 way.clone(),
                 format!("{goodput:.3}"),

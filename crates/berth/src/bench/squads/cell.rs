@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use berth_model::Slo;
 use berth_model::settings::{Division, KernelPolicyName};
-use berth_sim::scenario::kernels::{Machine, Report};
+use berth_sim::Sharing;
+use berth_sim::scenario::kernels::Report;
 use serde::Serialize;
 
 use crate::bench::edf::load::Dice;
 use crate::bench::policy::world::tenant::{Kind, stream};
-use crate::bench::policy::world::{self, Tenant, Way, whole};
+use crate::bench::policy::world::{self, Tenant, Way, h200, whole};
 use crate::bench::quantiles::Quantiles;
 
 /// Tenants of a run.
@@ -34,22 +35,28 @@ pub struct Column {
     pub longest_wait_ms: f64,
 }
 
-/// What squads are measured against, then squads by how they divide the SMs.
-pub const WAYS: [(&str, Way); 6] = [
-    ("temporal", Way::Temporal),
-    ("static", Way::Static),
-    ("everybody", Way::Everybody),
-    ("strict", Way::Policy(KernelPolicyName::Hybrid, Division::Strict)),
-    ("unrestricted", Way::Policy(KernelPolicyName::Hybrid, Division::Unrestricted)),
-    ("semi-spatial", Way::Policy(KernelPolicyName::Hybrid, Division::SemiSpatial)),
-];
+/// What squads are measured against, and squads by how they divide the SMs; the latter last.
+pub const WAYS: [&str; 6] = ["temporal", "static", "everybody", "strict", "unrestricted", "semi-spatial"];
+
+fn way(name: &str) -> Way {
+    let squads = |division| Way::divided(KernelPolicyName::Hybrid, division);
+    match name {
+        "temporal" => Way::Temporal,
+        "static" => Way::Static,
+        "strict" => squads(Division::Strict),
+        "unrestricted" => squads(Division::Unrestricted),
+        "semi-spatial" => squads(Division::SemiSpatial),
+        _ => Way::Everybody,
+    }
+}
 
 impl Cell {
     pub fn measure(load_pct: u32, seconds: f64, seeds: &[u64]) -> Cell {
-        let column = |(name, way): (&str, Way)| {
+        let machine = h200(Sharing::Mps);
+        let column = |name: &str| {
             let load = f64::from(load_pct) / 100.0;
             let run = |seed: &u64| {
-                world::run(&Machine::default(), &tenants(load, seconds, *seed), &way, Some(whole(seconds * 1e9)))
+                world::run(&machine, &tenants(load, seconds, *seed), &way(name), Some(whole(seconds * 1e9)))
             };
             let reports: Vec<Report> = seeds.iter().map(run).collect();
             (name.to_owned(), Column::of(&reports, seconds))
@@ -83,8 +90,7 @@ fn tenants(load: f64, seconds: f64, seed: u64) -> Vec<Tenant> {
         let alone = dice.between(2e6, 6e6);
         let kind = Kind { demand: dice.between(0.25, 0.9), bandwidth: dice.between(0.1, 0.6) };
         let gap = alone * TENANTS as f64 / load;
-        let requests = stream(&mut dice, seconds * 1e9, gap, true, alone, kind);
-        Tenant { estimate: dice.between(0.9, 1.1), ..Tenant::new(owner, Slo::default(), requests) }
+        Tenant::new(owner, Slo::default(), stream(&mut dice, seconds * 1e9, gap, true, alone, kind))
     };
     (0..TENANTS).map(tenant).collect()
 }

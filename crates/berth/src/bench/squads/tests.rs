@@ -18,6 +18,17 @@ fn the_same_seeds_give_the_same_json_and_a_text_with_every_goal() {
 }
 
 #[test]
+fn squads_are_faster_than_turns_and_than_fixed_parts_at_every_load() {
+    let plan = Plan { loads_pct: vec![30, 60, 95], seeds: vec![11, 12], seconds: 0.3 };
+    for cell in run(&plan, &|| false, &|_| {}).cells {
+        let mean = |way: &str| cell.ways[way].mean_ms;
+        for squads in ["strict", "unrestricted", "semi-spatial"] {
+            assert!(mean(squads) < mean("temporal").min(mean("static")), "{cell:?}");
+        }
+    }
+}
+
+#[test]
 fn a_squad_that_is_slower_than_turns_misses_its_goal() {
     let mut cell = report().cells.remove(0);
     if let Some(strict) = cell.ways.get_mut("strict") {

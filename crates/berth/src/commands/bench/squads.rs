@@ -1,13 +1,11 @@
 //! `berth bench squads`: equal tenants by turns, with fixed parts, and in squads.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 
-use super::save;
+use super::virtual_time;
+use crate::bench::squads::report::Report;
 use crate::bench::squads::{self, LOADS_PCT, Plan};
-use crate::interrupt::Interrupt;
-use crate::out::{Stdout, say};
+use crate::out::say;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,37 +20,16 @@ the same figures.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The first seed; the others follow it
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    seed: u32,
+    #[command(flatten)]
+    common: virtual_time::Args,
     /// Only at this load, in percent; may be repeated [default: 30, 60, 95]
     #[arg(long = "load", value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=300))]
     loads_pct: Vec<u32>,
-    /// Few and short runs: to see that it works, not to measure
-    #[arg(long)]
-    quick: bool,
-    /// Print everything as JSON
-    #[arg(long)]
-    json: bool,
-    /// Also write the JSON to this file
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let (seeds, seconds) = if args.quick { (2, 0.2) } else { (6, 2.0) };
-    let plan = Plan {
-        loads_pct: if args.loads_pct.is_empty() { LOADS_PCT.to_vec() } else { args.loads_pct.clone() },
-        seeds: (u64::from(args.seed)..).take(seeds).collect(),
-        seconds,
-    };
-    let interrupt = Interrupt::listen()?;
-    let report = squads::run(&plan, &|| interrupt.noted().is_some(), &say);
-    save(args.save.as_deref(), &report)?;
-    if args.json {
-        Stdout::json(&report)?
-    } else {
-        Stdout::line(&report.to_text())?
-    }
-    Ok(interrupt.check()?)
+    let (seeds, seconds) = if args.common.quick { (2, 0.2) } else { (6, 1.0) };
+    let loads_pct = if args.loads_pct.is_empty() { LOADS_PCT.to_vec() } else { args.loads_pct.clone() };
+    let plan = Plan { loads_pct, seeds: args.common.seeds(seeds), seconds };
+    args.common.show(|is_enough| squads::run(&plan, is_enough, &say), Report::to_text)
 }

@@ -1,9 +1,8 @@
-//! Tenants of a run: what they do, what they were promised, and what is known of them.
+//! Tenants of a run: what they do, and what they were promised.
 
 use std::time::Duration;
 
 use berth_model::Slo;
-use berth_policy::kernels::Profile;
 use berth_sim::scenario::kernels::{Account, Done, Kernel, Program, Request};
 
 use super::whole;
@@ -11,14 +10,14 @@ use crate::bench::edf::load::Dice;
 
 /// Kernels are this long, give or take half.
 const KERNEL_NS: f64 = 80_000.0;
+/// The shortest, with its launch.
+const LEAST_NS: f64 = 5_000.0;
 
 #[derive(Debug, Clone)]
 pub struct Tenant {
     pub owner: String,
     pub slo: Slo,
     pub program: Program,
-    /// What units of work are taken to need, over what they need.
-    pub estimate: f64,
 }
 
 /// How a tenant's kernels use the GPU.
@@ -30,41 +29,29 @@ pub struct Kind {
 
 impl Tenant {
     pub fn new(owner: usize, slo: Slo, requests: Vec<Request>) -> Self {
-        Self { owner: format!("user{owner}"), slo, program: Program { requests }, estimate: 1.0 }
+        Self { owner: format!("user{owner}"), slo, program: Program { requests } }
     }
 
-    /// What the daemon's profile would say.
-    pub fn profile(&self) -> Profile {
-        let kernels = || self.program.requests.iter().take(8).flat_map(|request| &request.kernels);
-        let mean = |of: fn(&Kernel) -> f64| {
-            let weighted: f64 = kernels().map(|kernel| of(kernel) * kernel.alone_ns as f64).sum();
-            weighted / kernels().map(|kernel| kernel.alone_ns as f64).sum::<f64>().max(1.0)
-        };
-        let serves = self.program.requests.len() > 1;
-        let usual = self.program.requests.first().map(|request| self.told(request));
-        Profile {
-            kernel: Some(Duration::from_nanos(whole(mean(|kernel| kernel.alone_ns as f64)))),
-            longest: kernels().map(|kernel| Duration::from_nanos(kernel.alone_ns)).max(),
-            request: usual.filter(|_| serves),
-            demand: Some(mean(|kernel| kernel.demand)),
-            bandwidth: Some(mean(|kernel| kernel.bandwidth)),
-        }
-    }
-
-    /// What a request is taken to need.
-    pub fn told(&self, request: &Request) -> Duration {
-        Duration::from_nanos(request.alone_ns()).mul_f64(self.estimate)
-    }
-
-    /// Whether a request kept what was promised of single ones.
+    /// Whether a request was done in time, from when it came.
     pub fn is_in_time(&self, done: &Done) -> bool {
         self.slo.within().is_none_or(|within| Duration::from_nanos(done.done_ns - done.came_ns) <= within)
     }
 
-    /// Share of its requests that were in time; those that are not done were not.
-    pub fn attained(&self, account: &Account) -> f64 {
+    /// Whether its goal was kept: those that are not done were not in time.
+    pub fn is_kept(&self, account: &Account) -> bool {
         let in_time = account.finished.iter().filter(|done| self.is_in_time(done)).count();
-        in_time as f64 / self.program.requests.len().max(1) as f64
+        self.program.requests.len() - in_time <= self.may_miss()
+    }
+
+    /// Requests that may be late without its goal being missed.
+    pub fn may_miss(&self) -> usize {
+        let count = self.program.requests.len();
+        let misses = (1.0 - self.slo.target().get()) * count as f64;
+        usize::try_from(whole(misses + 1e-6)).unwrap_or(0)
+    }
+
+    pub fn alone_ns(&self) -> f64 {
+        self.program.requests.iter().map(|request| request.alone_ns() as f64).sum()
     }
 }
 
@@ -74,7 +61,7 @@ pub fn request(dice: &mut Dice, at_ns: u64, alone_ns: f64, kind: Kind) -> Reques
     let rounds = (alone_ns / (count * KERNEL_NS)).round().max(1.0);
     let mean = alone_ns / count / rounds;
     let kernel = |_| Kernel {
-        alone_ns: whole((mean * dice.between(0.5, 1.5)).max(1_000.0)),
+        alone_ns: whole((mean * dice.between(0.5, 1.5)).max(LEAST_NS)),
         demand: (kind.demand * dice.between(0.9, 1.1)).clamp(0.05, 1.0),
         bandwidth: (kind.bandwidth * dice.between(0.9, 1.1)).clamp(0.0, 1.0),
     };
