@@ -1,6 +1,11 @@
 //! Scheduling at the level of kernels: the real daemon, its socket, and real processes that speak the protocol, well and badly.
 
 mod client;
+mod freed;
+mod hostile;
+mod next_daemon;
+mod programs;
+mod switching;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -175,27 +180,6 @@ fn everybody_hears_of_the_daemon_s_end_however_it_ends_and_goals_outlive_it() {
     for client in [&server, &trainer] {
         client.says("hung up");
     }
-}
-
-#[test]
-fn policies_are_switched_while_everybody_works() {
-    let host = Host::start();
-    let daemon = daemon(&host);
-    let (one, other) = (taking_part(&host, &daemon, "one"), taking_part(&host, &daemon, "other"));
-    one.works(true);
-    other.works(true);
-    let policy = || daemon.snapshot().kernels.unwrap().policy.as_str();
-    for name in ["jct", "slo", "hybrid", "slo"] {
-        let told = daemon.berth(&["policy", "set", name]).ok();
-        assert!(told.starts_with(&format!("{name} plans at the level of kernels now")), "{told}");
-        until("the policy to be shown", || (policy() == name).then_some(()));
-    }
-    daemon.berth(&["policy", "set", "off", "--kernels"]).ok();
-    for client in [&one, &other] {
-        until("everybody to be free", || (client.word("yields") == 0).then_some(()));
-    }
-    let refused = daemon.berth(&["policy", "set", "fifo", "--kernels"]);
-    assert!(refused.code != 0 && refused.stderr.contains("fifo is a policy of holds"), "{refused:?}");
 }
 
 #[test]

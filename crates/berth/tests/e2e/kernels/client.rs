@@ -1,6 +1,9 @@
 //! A client of the daemon as a process of its own, in a cgroup of its own: this test binary once more, told what to do line by line.
 //!
-//! It stands for the library: it says what it is told to say, and writes what it is told into its memory.
+//! It stands for the library: it says what it is told to say, and writes what it is told into its memory. It can be told to do what no
+//! library would; see [`hostile`].
+
+mod hostile;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,10 +21,12 @@ use berth_model::TenantKey;
 use berth_proto::shim::message::{Lane, Packet};
 use berth_proto::shim::sys::Page;
 use berth_proto::shim::{FromClient, FromDaemon, Ledger, Stop, VERSION};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recvmsg, send, socket_with,
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Cgroup, Host, Tenant};
 
@@ -70,6 +75,10 @@ impl Client {
         self.cgroup.path()
     }
 
+    pub fn dir(&self) -> &Path {
+        self.cgroup.dir()
+    }
+
     pub fn tell(&self, words: &str) -> &Self {
         writeln!(&self.stdin, "{words}").unwrap();
         self
@@ -110,6 +119,11 @@ impl Client {
         self.says(&format!("word {side}")).rsplit(' ').next().unwrap().parse().unwrap()
     }
 
+    pub fn signal(&self, signal: Signal) {
+        // Fails only if it was killed before.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -141,6 +155,9 @@ struct Process {
     path: PathBuf,
     socket: Option<Arc<OwnedFd>>,
     ledger: Option<Page<Ledger>>,
+    /// Of the ledger and of the links it leads by.
+    ledger_file: Option<Arc<File>>,
+    lead_files: BTreeMap<u64, Arc<File>>,
     yields: BTreeMap<u64, Page<Stop>>,
     leads: BTreeMap<u64, Page<Stop>>,
 }
@@ -185,12 +202,12 @@ impl Process {
                 let value = pages.values().map(|page| page.word.load(Ordering::Acquire)).max().unwrap_or(0);
                 say(&format!("word {side} {value}"));
             }
-            _ => panic!("what is {words:?}?"),
+            _ => self.misbehave(words),
         }
     }
 
     fn connect(&mut self, this: &Arc<Mutex<Self>>) {
-        let socket = Arc::new(packet_socket(&self.path));
+        let socket = Arc::new(packet_socket(&self.path).unwrap());
         self.socket = Some(Arc::clone(&socket));
         let this = Arc::clone(this);
         std::thread::spawn(move || {
@@ -203,10 +220,19 @@ impl Process {
 
     fn hear(&mut self, message: FromDaemon, files: &[File]) {
         match message {
-            FromDaemon::Welcome { .. } => self.ledger = Some(Page::open(&files[0]).unwrap()),
+            FromDaemon::Welcome { .. } => {
+                self.ledger = Some(Page::open(&files[0]).unwrap());
+                self.ledger_file = Some(Arc::new(files[0].try_clone().unwrap()));
+            }
             FromDaemon::Yield { link, .. } => drop(self.yields.insert(link, Page::open(&files[0]).unwrap())),
-            FromDaemon::Lead { link, .. } => drop(self.leads.insert(link, Page::open(&files[0]).unwrap())),
-            FromDaemon::Unlink { link } => drop((self.yields.remove(&link), self.leads.remove(&link))),
+            FromDaemon::Lead { link, .. } => {
+                self.leads.insert(link, Page::open(&files[0]).unwrap());
+                self.lead_files.insert(link, Arc::new(files[0].try_clone().unwrap()));
+            }
+            FromDaemon::Unlink { link } => {
+                drop((self.yields.remove(&link), self.leads.remove(&link)));
+                self.lead_files.remove(&link);
+            }
             FromDaemon::Refused(_) => {}
         }
         say(&format!("{message:?}"));
@@ -234,10 +260,10 @@ impl Process {
     }
 }
 
-fn packet_socket(path: &Path) -> OwnedFd {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    socket
+fn packet_socket(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 fn receive(socket: &OwnedFd) -> Option<(FromDaemon, Vec<File>)> {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use berth_api::{Client, paths};
 use berth_model::{Snapshot, Source, SourceStatus, TaskRow, TenantKey};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::events::Events;
@@ -29,6 +30,12 @@ impl View {
     pub fn try_get<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Client::new(&self.socket).get(path)).ok()
+    }
+
+    /// Has something done. A daemon that refuses has failed the test.
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Client::new(&self.socket).post(path, body)).unwrap()
     }
 
     pub fn metrics(&self) -> String {
