@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use berth_proto::shim::message::Refusal;
-use berth_proto::shim::sys::{Page, Writers};
+use berth_proto::shim::sys::Page;
 use berth_proto::shim::{FromClient, FromDaemon, LANES, Ledger, MessageError, Orders, VERSION};
 
 use crate::client::Client;
@@ -63,8 +63,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Without a daemon: nothing is ordered, and nobody reads what is written down.
     pub(crate) fn none() -> io::Result<Self> {
-        let (ledger, orders) =
-            (Page::create(c"berth-none", Writers::All)?.0, Page::create(c"berth-none", Writers::All)?.0);
+        let (ledger, orders) = (Page::private()?, Page::private()?);
         Ok(Self { socket: None, ledger, orders, told: Default::default() })
     }
 }

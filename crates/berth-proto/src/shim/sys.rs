@@ -58,6 +58,11 @@ impl<T: Shared> Page<T> {
         Ok((page, file))
     }
 
+    /// Full of zeros, and this process's own: there is no file.
+    pub fn private() -> io::Result<Self> {
+        Ok(Self { map: MmapOptions::new().len(size_of::<T>()).map_anon()?.into(), layout: PhantomData })
+    }
+
     /// Maps for writing.
     pub fn open(file: &File) -> io::Result<Self> {
         check_size::<T>(file)?;

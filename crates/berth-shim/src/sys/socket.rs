@@ -141,10 +141,11 @@ pub(crate) fn close_in_child() {
 
 /// What a descriptor is: another one of the same number is something else.
 fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
+    // The one of the two that scripts/shim.sh has for old C libraries.
     // SAFETY: all zeros is a value of it, and the call writes it.
-    let mut about = unsafe { std::mem::zeroed::<libc::stat>() };
+    let mut about = unsafe { std::mem::zeroed::<libc::stat64>() };
     // SAFETY: as above.
-    let told = unsafe { libc::fstat(descriptor, &raw mut about) };
+    let told = unsafe { libc::fstat64(descriptor, &raw mut about) };
     (told == 0 && about.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some([about.st_dev, about.st_ino])
 }
 
