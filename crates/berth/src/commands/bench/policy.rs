@@ -9,7 +9,7 @@ use crate::out::say;
 
 const EXAMPLES: &str = "\
 Examples:
-  berth bench policy                      jobs, goals, both together, the policy changed under load, auto
+  berth bench policy                      jobs, goals, both, the policy changed under load, auto
   berth bench policy --json > result.json
   berth bench policy --quick              short runs, to see that it works
   berth bench policy --seed 200           others of the same kind
