@@ -36,6 +36,7 @@ use berth_model::history::{LeftOpen, Spent};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{EdfSettings, KernelPolicyName, KernelSettings};
 use berth_model::snapshot::GpuView;
+use berth_model::taking_part;
 use berth_model::watch::series::Owner;
 use berth_model::{Anchor, Change, Event, GpuUuid, Monitor, Mono, Settings, Snapshot, TaskRow, TenantKey};
 use berth_store::deadlines::Deadlines as Store;
@@ -352,7 +353,12 @@ impl Loop {
             };
             Owner::new(named.filter(|owner| !owner.is_empty()), uids)
         };
-        watch.turn(&Sight { snapshot, owner: &owner, now }, &deadlines.units())
+        let asks_for_kernels = |tenant: &TenantKey| {
+            let label = monitor.labels_of(tenant).and_then(|labels| labels.get(taking_part::LABEL));
+            label.is_some_and(|value| value == "true")
+        };
+        let sight = Sight { snapshot, owner: &owner, asks_for_kernels: &asks_for_kernels, now };
+        watch.turn(&sight, &deadlines.units())
     }
 
     /// Answers those who asked about deadlines, with what is shown now.

@@ -22,16 +22,18 @@ impl Watch {
         let now = sight.now;
         let watched = self.tenants.entry(tenant.clone()).or_default();
         watched.is_called(&name(&tenant, sight), (sight.owner)(&tenant));
+        self.past.taken_in(&tenant, watched, now);
         watched.mood.hear(now.mono, said);
+        let (mood, of) = (watched.mood.get(now.mono), watched.of(&tenant));
         let heard = Heard {
             name: name(&tenant, sight),
             said,
-            mood: watched.mood.get(now.mono),
-            weight: watched.mood.weight(now.mono),
+            mood,
+            weight: self.weight(&tenant, now.mono),
             is_kept: self.writer.is_some(),
             tenant: tenant.clone(),
         };
-        let key = Key { of: watched.of(&tenant), gpu: None, metric: Metric::Feedback };
+        let key = Key { of, gpu: None, metric: Metric::Feedback };
         self.keep(vec![(key, said.score())], now);
         Ok(Answer::Heard(Box::new(heard)))
     }

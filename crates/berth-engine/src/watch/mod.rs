@@ -2,9 +2,10 @@
 //!
 //! Fed from the finished snapshot, at most once in [`LOOK_EVERY`], and from units of work as they are judged: nothing is measured for it.
 //! Values go to the store of series every [`WRITE_EVERY`]. Detectors are those of `berth_model::watch`, a set for each tenant, of a
-//! bounded number of tenants. Who is told what is decided in `asks`; an event says who and what, and never a figure.
+//! bounded number of tenants; they begin with what an earlier daemon wrote down ([`past`]). Who is told what is decided in `asks`; an event says who and what, and never a figure.
 
 mod asks;
+mod past;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,16 @@ use berth_model::watch::{Finding, Kind, SeriesTotals, WatchTotals};
 use berth_model::{Anchor, Change, GpuIndex, Mono, Snapshot, TaskRow, TenantKey};
 use berth_store::series::{Health, Limits, Series, Writer};
 
+use past::Past;
 use tenant::{Beside, Watched};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// Tenants that are remembered; of more, the one that was not seen for the longest time is forgotten.
 const MOST_TENANTS: usize = 512;
+/// Bounds of [`Watch::weight`], whatever is said.
+const LIGHTEST: f64 = 0.5;
+const HEAVIEST: f64 = 2.0;
 /// Under the history's directory.
 const DIR: &str = "series";
 
@@ -39,6 +44,8 @@ pub(crate) struct Watch {
     writer: Option<Writer>,
     /// Ends the writing when all of it is on disk.
     _series: Option<Series>,
+    /// What was written down before, until it has been taken in.
+    past: Past,
     tenants: BTreeMap<TenantKey, Watched>,
     told: BTreeSet<Place>,
     /// Findings that began, counted.
@@ -52,6 +59,8 @@ pub(crate) struct Watch {
 pub(crate) struct Sight<'a> {
     pub snapshot: &'a Snapshot,
     pub owner: &'a dyn Fn(&TenantKey) -> Owner,
+    /// Whether it asks to take part at the level of kernels.
+    pub asks_for_kernels: &'a dyn Fn(&TenantKey) -> bool,
     pub now: &'a Anchor,
 }
 
@@ -61,8 +70,12 @@ impl Watch {
         if !settings.enabled {
             return Self::default();
         }
-        match Series::open(&settings.dir.join(DIR), Limits::default(), proc_root) {
-            Ok(series) => Self { writer: Some(series.writer()), _series: Some(series), ..Self::default() },
+        let dir = settings.dir.join(DIR);
+        match Series::open(&dir, Limits::default(), proc_root) {
+            Ok(series) => {
+                let (writer, past) = (Some(series.writer()), Past::read(dir));
+                Self { writer, past, _series: Some(series), ..Self::default() }
+            }
             Err(error) => {
                 tracing::warn!(error = crate::describe(&error), "figures are not written down");
                 Self::default()
@@ -88,6 +101,11 @@ impl Watch {
         changes
     }
 
+    /// How much what its owner says of it counts: what its own weight is multiplied by, within [`LIGHTEST`] and [`HEAVIEST`].
+    pub fn weight(&self, tenant: &TenantKey, now: Mono) -> f64 {
+        self.tenants.get(tenant).map_or(1.0, |watched| watched.mood.weight(now)).clamp(LIGHTEST, HEAVIEST)
+    }
+
     /// Counted, for everybody.
     pub fn totals(&self) -> WatchTotals {
         let mut findings = BTreeMap::new();
@@ -100,11 +118,19 @@ impl Watch {
     }
 
     fn look(&mut self, sight: &Sight<'_>) {
-        let Sight { snapshot, owner, now } = *sight;
+        let Sight { snapshot, owner, asks_for_kernels, now } = *sight;
+        let kernels = snapshot.kernels.iter().flat_map(|level| &level.rows);
         for row in &snapshot.tasks {
             let watched = self.tenants.entry(row.tenant.clone()).or_default();
             watched.is_called(&row.container_name, owner(&row.tenant));
+            self.past.taken_in(&row.tenant, watched, now);
             watched.look(row, &Beside::of(row, snapshot), now.mono);
+            let mut attached = kernels.clone().filter(|kernels| kernels.tenant.is(&row.tenant)).peekable();
+            let is_missed = snapshot.kernels.is_some() && attached.peek().is_none() && asks_for_kernels(&row.tenant);
+            watched.attaches(is_missed, now.mono);
+            attached
+                .filter(|kernels| kernels.gpu_index == row.gpu_index)
+                .for_each(|kernels| watched.look_at_kernels(kernels, now.mono));
         }
         let here: BTreeSet<&TenantKey> = snapshot.tasks.iter().map(|row| &row.tenant).collect();
         for (tenant, watched) in &mut self.tenants {
@@ -124,6 +150,7 @@ impl Watch {
         for (tenant, name, judgement) in units {
             let watched = self.tenants.entry(tenant.clone()).or_default();
             watched.is_called(name, (sight.owner)(tenant));
+            self.past.taken_in(tenant, watched, sight.now);
             let figures = watched.judged(judgement, sight.now.mono);
             let of = watched.of(tenant);
             values
@@ -144,6 +171,11 @@ impl Watch {
             let of = watched.of(&row.tenant);
             let key = |metric| Key { of: of.clone(), gpu: row.gpu_uuid.clone(), metric };
             values.extend(watched.figures(row, sight.now.mono).into_iter().map(|(metric, value)| (key(metric), value)));
+        }
+        for row in sight.snapshot.kernels.iter().flat_map(|level| &level.rows) {
+            let (Some(attained), Some(watched)) = (row.attainment, self.tenants.get(&row.tenant)) else { continue };
+            let of = watched.of(&row.tenant);
+            values.push((Key { of, gpu: Some(row.gpu_uuid.clone()), metric: Metric::Attainment }, attained));
         }
         self.keep(values, sight.now);
     }

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use berth_model::history::Judgement;
+use berth_model::kernels::KernelRow;
 use berth_model::snapshot::HoldStage;
 use berth_model::watch::feedback::Mood;
-use berth_model::watch::series::{Metric, Of, Owner};
-use berth_model::watch::{Degradation, Drift, Finding, PredictorError, SloRisk, Starvation, StuckHold, Want};
+use berth_model::watch::series::{Line, Metric, Of, Owner};
+use berth_model::watch::{
+    Degradation, Drift, Finding, Kept, NotAttached, PredictorError, SloRisk, Starvation, StuckHold, Want,
+};
 use berth_model::{Bytes, GpuIndex, Mono, Snapshot, TaskRow, TaskState, TenantKey};
 
 use super::others;
 
-/// Of units that have a deadline, the part that has to meet it, where nobody says more.
+/// Of units that have a deadline, the part that has to meet it, where no goal says how many.
 const TARGET: f64 = 0.95;
 
 #[derive(Debug)]
@@ -26,6 +29,9 @@ pub(super) struct Watched {
     predictor: PredictorError,
     /// How long its units were expected to compute, when they were last looked at.
     expected_seconds: Option<f64>,
+    attached: NotAttached,
+    /// Figures came in since the daemon began: what was written down before is behind them.
+    is_under_way: bool,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +39,7 @@ struct OnGpu {
     drift: Drift,
     starvation: Starvation,
     stuck: StuckHold,
+    kept: Kept,
     /// When values were last written, and how long it had been held then.
     written: Option<(Mono, f64)>,
 }
@@ -59,6 +66,8 @@ impl Default for Watched {
             risk: SloRisk::new(TARGET),
             predictor: PredictorError::default(),
             expected_seconds: None,
+            attached: NotAttached::default(),
+            is_under_way: false,
         }
     }
 }
@@ -117,6 +126,40 @@ impl Watched {
         on_gpu.starvation.observe(now, Want { wants: wants(row), got, others: beside.wanting });
     }
 
+    /// What the level of kernels says of it on one GPU.
+    pub fn look_at_kernels(&mut self, kernels: &KernelRow, now: Mono) {
+        let target = kernels.slo.target().get();
+        if let Some(attained) = kernels.attainment {
+            self.rows.entry(kernels.gpu_index).or_default().kept.observe(now, attained, target);
+        }
+        // A goal of its own goes before the usual one for deadlines, too.
+        if kernels.slo.target.is_some() {
+            self.risk.aim(target);
+        }
+    }
+
+    /// `is_missed`: it asks to take part at the level of kernels and does not.
+    pub fn attaches(&mut self, is_missed: bool, now: Mono) {
+        self.attached.observe(now, is_missed);
+    }
+
+    /// Takes in what was written down before this daemon began: each value with the instant it is of.
+    pub fn recall(&mut self, line: &Line, at: &dyn Fn(i64) -> Mono) {
+        if self.is_under_way {
+            return;
+        }
+        for value in &line.values {
+            let (at, mean) = (at(value.at_ms), value.sum / float(Bytes(value.count.max(1))));
+            match line.key.metric {
+                Metric::Slack => drop(self.risk.observe(at, mean)),
+                Metric::ActiveSeconds => drop(self.degradation.observe(at, mean)),
+                Metric::PredictorError => drop(self.predictor.observe(at, 1.0, mean.exp())),
+                Metric::Feedback => self.mood.recall(at, mean),
+                _ => {}
+            }
+        }
+    }
+
     /// It is not on a GPU: what was under way there is over, what is usual of it is not forgotten.
     pub fn leave(&mut self) {
         self.rows.clear();
@@ -126,8 +169,11 @@ impl Watched {
     pub fn judged(&mut self, judgement: &Judgement, now: Mono) -> Vec<(Metric, f64)> {
         let Judgement { seconds, float_seconds, active_seconds, deadline, .. } = judgement;
         let mut figures = Vec::new();
+        self.is_under_way = true;
         if let Some(float) = *float_seconds {
-            self.risk.observe(now, float / deadline.seconds());
+            let slack = float / deadline.seconds();
+            self.risk.observe(now, slack);
+            figures.push((Metric::Slack, slack));
             figures.push((Metric::FloatSeconds, float));
             figures.push((Metric::InTime, f64::from(u8::from(float >= 0.0))));
         }
@@ -135,6 +181,7 @@ impl Watched {
         // GPU time as if it were alone: waiting and neighbours do not make a tenant slower.
         if let Some(active) = *active_seconds {
             self.degradation.observe(now, active);
+            figures.push((Metric::ActiveSeconds, active));
             if let Some(expected) = self.expected_seconds {
                 self.predictor.observe(now, expected, active);
                 figures.push((Metric::PredictorError, (active / expected).ln()));
@@ -159,9 +206,10 @@ impl Watched {
     }
 
     pub fn findings(&self, now: Mono) -> Vec<(Option<GpuIndex>, Finding)> {
-        let whole = [self.degradation.finding(), self.risk.finding(), self.predictor.finding()];
+        let attached = self.attached.finding(now);
+        let whole = [self.degradation.finding(), self.risk.finding(), self.predictor.finding(), attached];
         let on_gpus = self.rows.iter().flat_map(|(gpu, row)| {
-            let all = [row.drift.finding(), row.starvation.finding(now), row.stuck.finding(now)];
+            let all = [row.drift.finding(), row.starvation.finding(now), row.stuck.finding(now), row.kept.finding()];
             all.into_iter().flatten().map(move |finding| (*gpu, finding))
         });
         whole.into_iter().flatten().map(|finding| (None, finding)).chain(on_gpus).collect()

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use berth_model::control::{Answer, FindingRow, Heard, Refusal};
+use berth_model::deadline::Unit;
+use berth_model::history::Workload;
 use berth_model::hold::Means;
 use berth_model::settings;
 use berth_model::snapshot::{HoldRow, HoldStage};
@@ -10,6 +12,7 @@ use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::SeriesQuery;
 use berth_model::{Bytes, GpuView, Monitor, TaskState};
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::*;
 
@@ -19,6 +22,8 @@ struct Host {
     watch: Watch,
     snapshot: Snapshot,
     now: Anchor,
+    /// Units of work that end with each turn.
+    units: Vec<(TenantKey, String, Judgement)>,
 }
 
 fn host(watch: Watch) -> Host {
@@ -37,7 +42,7 @@ fn host(watch: Watch) -> Host {
         mig: None,
     });
     snapshot.tasks = vec![row(1000, "ada"), row(1001, "eve")];
-    Host { watch, snapshot, now }
+    Host { watch, snapshot, now, units: Vec::new() }
 }
 
 fn row(uid: u32, name: &str) -> TaskRow {
@@ -95,7 +100,10 @@ impl Host {
             TenantKey::User { uid } => Owner::new(None, vec![Some(*uid)]),
             other => panic!("{other}"),
         };
-        self.watch.turn(&Sight { snapshot: &self.snapshot, owner: &owner, now: &self.now }, &[])
+        let asks_for_kernels = |tenant: &TenantKey| *tenant == TenantKey::User { uid: 1000 };
+        let sight =
+            Sight { snapshot: &self.snapshot, owner: &owner, asks_for_kernels: &asks_for_kernels, now: &self.now };
+        self.watch.turn(&sight, &self.units)
     }
 
     /// A second goes by for each, and what is told meanwhile.
@@ -147,6 +155,92 @@ fn memory_that_grows_is_told_once_and_its_figures_to_its_owner_alone() {
     assert!(matches!(&over[..], [Change::FoundNoMore { kind: Kind::MemoryDrift, .. }]), "{over:?}");
     let totals = host.watch.totals();
     assert_eq!((totals.findings.len(), totals.found), (0, [(Kind::MemoryDrift, 1)].into()));
+}
+
+/// Nobody has attached yet.
+fn with_kernels(snapshot: &mut Snapshot) {
+    let totals = json!({"attached": 0, "refused": 0, "leads_lost": 0, "plans": 0});
+    let level = json!({"policy": "slo", "gpu_policies": [], "rows": [], "totals": totals});
+    snapshot.kernels = Some(serde_json::from_value(level).unwrap());
+}
+
+#[test]
+fn who_asks_for_the_level_of_kernels_and_does_not_attach_is_told_so() {
+    let mut host = host(Watch::default());
+    assert_eq!(host.seconds(60, |_, _| ()), [], "nobody can attach here");
+    let told = host.seconds(60, |snapshot, _| with_kernels(snapshot));
+    let [Change::Found { name, kind: Kind::NotAttached, .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(name, "ada", "the other does not ask for it");
+    let [finding] = &host.findings(user(1000, "ada"))[..] else { panic!("one finding") };
+    assert!(finding.words.contains("berth run --kernel-level"), "{finding:?}");
+}
+
+fn unit(seconds: f64) -> (TenantKey, String, Judgement) {
+    let judgement = Judgement {
+        task_id: berth_model::TaskId(1),
+        workload: Workload { owner: None, image: None, command: "python".into() },
+        unit: Unit::Task,
+        deadline: "10s".parse().unwrap(),
+        started_at: Timestamp::UNIX_EPOCH,
+        due_at: Timestamp::UNIX_EPOCH,
+        seconds: Some(seconds),
+        float_seconds: Some(10.0 - seconds),
+        deadline_hit: Some(true),
+        active_seconds: Some(seconds),
+        held_seconds: 0.0,
+        contended_seconds: 0.0,
+        why: None,
+        unwritten: Default::default(),
+    };
+    (TenantKey::User { uid: 1000 }, "ada".into(), judgement)
+}
+
+/// What an earlier daemon has learned of `ada`: a hundred units that took so long, and a complaint.
+fn earlier(parent: &Path, seconds: f64) -> settings::History {
+    let settings = settings::History { dir: parent.to_owned(), ..settings::History::default() };
+    let mut host = host(Watch::open(&settings, Path::new("/proc")));
+    host.ask(user(1000, "ada"), WatchAsk::Feedback { tenant: "ada".into(), said: Feedback::Stuck }).unwrap();
+    host.units = vec![unit(seconds)];
+    host.seconds(100, |_, _| ());
+    host.watch.writer.as_ref().unwrap().flush();
+    settings
+}
+
+#[test]
+fn what_is_usual_and_what_was_said_outlive_a_daemon() {
+    let parent = tempfile::tempdir().unwrap();
+    let settings = earlier(parent.path(), 1.0);
+    let kinds = |before: bool| {
+        let mut host = host(if before { Watch::open(&settings, Path::new("/proc")) } else { Watch::default() });
+        host.watch.past.wait();
+        host.now.wall = Timestamp::UNIX_EPOCH.saturating_add(jiff::SignedDuration::from_secs(200)).unwrap();
+        host.now.mono = Mono(200_000_000_000);
+        host.units = vec![unit(2.0)];
+        let told = host.seconds(40, |_, _| ());
+        let kinds =
+            told.iter().filter_map(|change| if let Change::Found { kind, .. } = change { Some(*kind) } else { None });
+        let (ada, eve) = (TenantKey::User { uid: 1000 }, TenantKey::User { uid: 1001 });
+        let weights = [&ada, &eve].map(|tenant| host.watch.weight(tenant, host.now.mono));
+        (kinds.collect::<Vec<_>>(), weights.map(|weight| weight > 1.0))
+    };
+    assert_eq!(kinds(false), (vec![], [false, false]), "without its past nobody knows that it was faster");
+    assert_eq!(kinds(true), (vec![Kind::Degradation], [true, false]));
+}
+
+#[test]
+fn another_owner_s_past_is_not_taken_in() {
+    let parent = tempfile::tempdir().unwrap();
+    let settings = earlier(parent.path(), 1.0);
+    let mut past = Past::read(settings.dir.join(DIR));
+    past.wait();
+    let (ada, now) = (TenantKey::User { uid: 1000 }, Anchor { mono: Mono(1), wall: Timestamp::UNIX_EPOCH });
+    let mut watched = Watched::default();
+    watched.is_called("ada", Owner::new(Some("eve".into()), vec![Some(1001)]));
+    past.taken_in(&ada, &mut watched, &now);
+    assert_eq!(watched.mood.get(now.mono), 0.0);
+    watched.is_called("ada", Owner::new(None, vec![Some(1000)]));
+    past.taken_in(&ada, &mut watched, &now);
+    assert!(watched.mood.get(now.mono) < 0.0);
 }
 
 #[test]

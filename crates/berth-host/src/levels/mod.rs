@@ -45,6 +45,8 @@ pub enum Subject {
     History,
     /// Whether holds are on record, which whoever reads the journal finds out.
     Holds,
+    /// Whether tenants can take part at the level of kernels, which whoever offers it finds out.
+    Kernels,
     /// Whether this host can be asked as a node of a cluster, and whether its placer answers; whoever asks them finds out.
     Node,
     Placer,

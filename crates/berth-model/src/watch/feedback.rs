@@ -83,8 +83,13 @@ pub struct Mood {
 
 impl Mood {
     pub fn hear(&mut self, at: Mono, said: Feedback) {
+        self.recall(at, said.score());
+    }
+
+    /// What was said, as it was written down.
+    pub fn recall(&mut self, at: Mono, score: f64) {
         let part = fading(at.since(self.last));
-        self.sum = self.sum * part + said.score();
+        self.sum = self.sum * part + score.clamp(-1.0, 1.0);
         self.count = self.count * part + 1.0;
         self.last = at;
     }

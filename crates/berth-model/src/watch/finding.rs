@@ -21,6 +21,8 @@ pub enum Kind {
     StuckHold,
     /// Its work takes longer or shorter than is expected of it, again and again.
     PredictorError,
+    /// It asks to take part at the level of kernels, and has not attached.
+    NotAttached,
 }
 
 /// Holds for as long as its detector says so.
@@ -57,8 +59,15 @@ pub struct SeriesTotals {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 6] =
-        [Kind::Degradation, Kind::SloRisk, Kind::MemoryDrift, Kind::Starvation, Kind::StuckHold, Kind::PredictorError];
+    pub const ALL: [Kind; 7] = [
+        Kind::Degradation,
+        Kind::SloRisk,
+        Kind::MemoryDrift,
+        Kind::Starvation,
+        Kind::StuckHold,
+        Kind::PredictorError,
+        Kind::NotAttached,
+    ];
 
     /// As in JSON.
     pub fn as_str(self) -> &'static str {
@@ -69,6 +78,7 @@ impl Kind {
             Kind::Starvation => "starvation",
             Kind::StuckHold => "stuck_hold",
             Kind::PredictorError => "predictor_error",
+            Kind::NotAttached => "not_attached",
         }
     }
 }

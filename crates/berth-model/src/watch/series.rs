@@ -29,6 +29,12 @@ pub enum Metric {
     HeldShare,
     /// 1 for a unit in time, 0 for a late one.
     InTime,
+    /// What was left of a unit's deadline when it ended, as a part of it.
+    Slack,
+    /// GPU time of a unit, as if it were alone.
+    ActiveSeconds,
+    /// How well its goals at the level of kernels were kept of late, 0 to 1.
+    Attainment,
     /// How much longer a unit took than was expected, as a natural logarithm; below zero it was shorter.
     PredictorError,
     /// What its owner says of it, −1 to 1.
@@ -115,13 +121,16 @@ pub struct SeriesTold {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 8] = [
+    pub const ALL: [Metric; 11] = [
         Metric::CorePct,
         Metric::MemoryBytes,
         Metric::UnitSeconds,
         Metric::FloatSeconds,
         Metric::HeldShare,
         Metric::InTime,
+        Metric::Slack,
+        Metric::ActiveSeconds,
+        Metric::Attainment,
         Metric::PredictorError,
         Metric::Feedback,
     ];
@@ -135,6 +144,9 @@ impl Metric {
             Metric::FloatSeconds => "float_seconds",
             Metric::HeldShare => "held_share",
             Metric::InTime => "in_time",
+            Metric::Slack => "slack",
+            Metric::ActiveSeconds => "active_seconds",
+            Metric::Attainment => "attainment",
             Metric::PredictorError => "predictor_error",
             Metric::Feedback => "feedback",
         }

@@ -59,6 +59,11 @@ impl SloRisk {
         self.target
     }
 
+    /// Somebody wants another part of it in time. What was learned of the slack follows.
+    pub fn aim(&mut self, target: f64) {
+        self.target = target.clamp(0.5, 0.999);
+    }
+
     /// What was left of its time when a piece of work ended, as a part of it; below zero it was late.
     pub fn observe(&mut self, at: Mono, slack: f64) -> Option<Finding> {
         if !slack.is_finite() {
@@ -144,6 +149,16 @@ mod tests {
             }
         }
         panic!("never told");
+    }
+
+    #[test]
+    fn what_is_enough_for_one_is_too_little_for_another() {
+        let is_told = |target: f64| {
+            let mut risk = SloRisk::new(0.95);
+            risk.aim(target);
+            (0..3_000).any(|at| risk.observe(Mono(at), slack(at, 0.1)).is_some())
+        };
+        assert!(is_told(0.95) && !is_told(0.5), "one in four is late");
     }
 
     #[test]

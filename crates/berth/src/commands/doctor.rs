@@ -1,6 +1,7 @@
 //! `berth doctor`: what this host can do, level by level and source by source; what is missing, why, and the remedy.
 
 mod cluster;
+mod kernels;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     }
     reports.push(LevelReport { subject: Subject::History, status: history(&settings.history) });
     reports.push(LevelReport { subject: Subject::Holds, status: holds(&settings) });
+    reports.push(LevelReport { subject: Subject::Kernels, status: kernels::check(&settings.kernels) });
     reports.extend(cluster::check(&settings));
     if args.json {
         Stdout::json(&reports)?;
@@ -116,7 +118,7 @@ fn text(reports: &[LevelReport]) -> String {
         wanted
             .map(|report| vec![name(report.subject).to_owned(), mark(&report.status).to_owned(), words(&report.status)])
     };
-    let levels = rows(|subject| matches!(subject, Subject::Level(_)));
+    let levels = rows(|subject| matches!(subject, Subject::Level(_) | Subject::Kernels));
     let sources = rows(|subject| matches!(subject, Subject::Source(_)));
     let records = rows(|subject| matches!(subject, Subject::History | Subject::Holds));
     let part = |heading, rows: Vec<Vec<String>>| {
@@ -136,6 +138,7 @@ fn name(subject: Subject) -> &'static str {
         Subject::Source(source) => words::source(source),
         Subject::History => "history",
         Subject::Holds => "holds",
+        Subject::Kernels => "kernels",
         Subject::Node => "this node",
         Subject::Placer => "placer",
         Subject::Level(Level::Observe) => "observe",

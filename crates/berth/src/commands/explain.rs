@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use berth_model::Settings;
-use berth_model::control::{DeadlineStanding, Explanation, FindingRow, PastHold};
+use berth_model::control::{DeadlineStanding, Explanation, FindingRow, PastHold, SloStanding};
 use berth_model::fields::elapsed;
 use berth_model::hold::Means;
 use berth_model::snapshot::DeadlineRow;
@@ -54,9 +54,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         Ok(told) => {
             let deadline = deadline(&settings, &told)?;
             let noticed = noticed(&settings, &told)?;
+            let kernels = kernels(&settings, &told)?;
             match args.json {
-                true => Stdout::json(&Explained::of(&told, deadline, noticed))?,
-                false => Stdout::text(&text(&told, deadline.as_ref(), &noticed, now, &zone))?,
+                true => Stdout::json(&Explained { kernels, ..Explained::of(&told, deadline, noticed) })?,
+                false => Stdout::text(&text(&told, deadline.as_ref(), &noticed, kernels.as_ref(), now, &zone))?,
             }
         }
         Err(error) if error.is_nobody() => match left::find(&settings, &args.tenant)? {
@@ -80,12 +81,14 @@ struct Explained<'a> {
     unread_labels: Vec<String>,
     /// What is not as it should be; none also for those who may not be told.
     noticed: Vec<FindingRow>,
+    /// Its goals at the level of kernels, and how it does there; `None` where it has none and does not take part.
+    kernels: Option<SloStanding>,
 }
 
 impl<'a> Explained<'a> {
     fn of(told: &'a Explanation, standing: Option<DeadlineStanding>, noticed: Vec<FindingRow>) -> Self {
         let (deadline, unread_labels) = standing.map(|its| (its.counts, its.unread_labels)).unwrap_or_default();
-        Self { told, deadline, unread_labels, noticed }
+        Self { told, deadline, unread_labels, noticed, kernels: None }
     }
 }
 
@@ -103,22 +106,38 @@ fn noticed(settings: &Settings, told: &Explanation) -> Result<Vec<FindingRow>> {
     Ok(noticed.unwrap_or_default())
 }
 
+/// `None` also of a daemon that does not tell.
+fn kernels(settings: &Settings, told: &Explanation) -> Result<Option<SloStanding>> {
+    let tenant = told.tenant.to_string();
+    let standing = ask(settings, |client| async move { client.slos(Some(&tenant)).await })?;
+    let standing = standing.ok().and_then(|standing| standing.into_iter().next());
+    Ok(standing.filter(|standing| !standing.rows.is_empty() || !standing.counts.is_empty()))
+}
+
 fn text(
     told: &Explanation,
     deadline: Option<&DeadlineStanding>,
     noticed: &[FindingRow],
+    kernels: Option<&SloStanding>,
     now: Timestamp,
     zone: &TimeZone,
 ) -> String {
     let mut lines = vec![format!("{}: {}", told.name, words::hold::sentence(told, now))];
     lines.push(String::new());
     let deadline = deadline.into_iter().flat_map(words::deadline::of_standing);
+    let kernels = kernels.into_iter().flat_map(of_kernels);
     let noticed = noticed.iter().map(|finding| ("noticed", words::watch::finding(finding, now)));
-    lines.extend(
-        facts(told).into_iter().chain(deadline).chain(noticed).map(|(what, value)| format!("  {what:<10}  {value}")),
-    );
+    let facts = facts(told).into_iter().chain(deadline).chain(kernels).chain(noticed);
+    lines.extend(facts.map(|(what, value)| format!("  {what:<10}  {value}")));
     let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
     text + &past(&told.history, now, zone)
+}
+
+fn of_kernels(standing: &SloStanding) -> Vec<(&'static str, String)> {
+    if standing.rows.is_empty() {
+        return vec![("kernels", "it has goals and does not take part at the level of kernels".to_owned())];
+    }
+    standing.rows.iter().flat_map(words::kernels::facts).collect()
 }
 
 /// Holds of the past, newest first, below what is told of the present.
@@ -180,7 +199,7 @@ mod tests {
 
     #[test]
     fn one_who_has_a_deadline_is_told_all_about_it() {
-        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), &[], at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), &[], None, at(0), &TimeZone::UTC));
         let told = explained(None);
         let json = serde_json::to_value(Explained::of(&told, Some(standing("trainer")), Vec::new())).unwrap();
         assert_eq!((&json["name"], &json["deadline"]["work"]["risk"]), (&"train-8".into(), &"safe".into()));
@@ -190,7 +209,7 @@ mod tests {
     fn a_label_that_is_not_understood_is_told_to_people_and_programs() {
         let unread_labels = vec!["`berth.deadline`: `abc` is not a deadline".to_owned()];
         let standing = DeadlineStanding { counts: None, unread_labels, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC);
         let lines = "  deadline    none\n  label       not understood: `berth.deadline`: `abc` is not a deadline\n";
         assert!(told.contains(lines), "{told}");
         let told = explained(None);
@@ -202,10 +221,10 @@ mod tests {
     fn a_deadline_that_a_person_took_away_is_told_as_such() {
         let given = Some(Given { deadline: None, by_uid: 0, at: at(-5) });
         let standing = DeadlineStanding { given, counts: None, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC);
         assert!(told.contains("  deadline    none: taken away by root, whatever its labels say\n"), "{told}");
         let standing = DeadlineStanding { given: None, ..standing };
-        assert!(!text(&explained(None), Some(&standing), &[], at(0), &TimeZone::UTC).contains("deadline"));
+        assert!(!text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC).contains("deadline"));
     }
 
     #[test]
@@ -221,18 +240,18 @@ mod tests {
             vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
         let hold = HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() };
         let told = Explanation { history, ..explained(Some(hold)) };
-        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), &[], at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), &[], None, at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn one_who_is_free_and_was_never_held() {
-        insta::assert_snapshot!(text(&explained(None), None, &[], at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), None, &[], None, at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn escape_sequences_in_names_do_not_reach_the_terminal() {
         let told = Explanation { name: "a\u{1b}[2J".into(), ..explained(None) };
-        assert!(!text(&told, None, &[], at(0), &TimeZone::UTC).contains('\u{1b}'));
+        assert!(!text(&told, None, &[], None, at(0), &TimeZone::UTC).contains('\u{1b}'));
     }
 
     #[test]
@@ -246,7 +265,7 @@ mod tests {
             sure: 0.98,
             words: "its memory grows by 2.0 GiB an hour".into(),
         };
-        let told = text(&explained(None), None, &[finding], at(0), &TimeZone::UTC);
+        let told = text(&explained(None), None, &[finding], None, at(0), &TimeZone::UTC);
         assert!(
             told.contains("noticed     its memory grows by 2.0 GiB an hour on GPU 1, for 10m00s (98 % sure)"),
             "{told}"

@@ -8,6 +8,7 @@ mod tenants;
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
@@ -22,10 +23,12 @@ pub fn screen(frame: &mut Frame, screen: &Screen, palette: &Palette) {
     }
     let gpus_height = gpus::height(screen.gpus.len(), area.height);
     let queue_height = queue::height(screen.queue.as_ref(), area.height);
-    let [head, gpus_area, queue_area, table_area, foot] = Layout::vertical([
+    let kernels_height = queue::height(screen.kernels.as_ref(), area.height);
+    let [head, gpus_area, queue_area, kernels_area, table_area, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(gpus_height),
         Constraint::Length(queue_height),
+        Constraint::Length(kernels_height),
         Constraint::Min(3),
         Constraint::Length(1),
     ])
@@ -33,7 +36,10 @@ pub fn screen(frame: &mut Frame, screen: &Screen, palette: &Palette) {
     self::head(frame, head, screen, palette);
     gpus::draw(frame, gpus_area, &screen.gpus, palette);
     if let Some(queue) = &screen.queue {
-        queue::draw(frame, queue_area, queue, palette);
+        queue::draw(frame, queue_area, queue, palette.held, palette);
+    }
+    if let Some(kernels) = &screen.kernels {
+        queue::draw(frame, kernels_area, kernels, Style::new(), palette);
     }
     tenants::draw(frame, table_area, &screen.table, palette);
     self::foot(frame, foot, &screen.footer, palette);

@@ -30,6 +30,8 @@ pub struct Screen {
     pub gpus: Vec<GpuPanel>,
     /// `None` while nobody waits.
     pub queue: Option<QueuePanel>,
+    /// Who leads, yields or has its turn inside a GPU; `None` while nobody takes part.
+    pub kernels: Option<QueuePanel>,
     pub table: TablePanel,
     pub footer: Footer,
     pub popup: Option<Popup>,
@@ -133,6 +135,7 @@ impl Screen {
                 .map(|gpu| gpu_panel(gpu, app.gpu_histories.get(&(gpu.index, gpu.uuid.clone())), width))
                 .collect(),
             queue: app.snapshot.as_ref().and_then(|snapshot| queue(snapshot, app.on_record.as_ref())),
+            kernels: app.snapshot.as_ref().and_then(|snapshot| kernels(snapshot)),
             table,
             footer: footer(app),
             popup: popup(app, &rows, width, zone),
@@ -148,6 +151,7 @@ impl Screen {
             status: nodes::status(cluster, &app.placer_socket),
             gpus: Vec::new(),
             queue: None,
+            kernels: None,
             table,
             footer: Footer::Keys(NODE_KEYS.to_owned()),
             popup: match app.open {
@@ -242,6 +246,11 @@ fn queue(snapshot: &Snapshot, record: Option<&OnRecord>) -> Option<QueuePanel> {
     Some(QueuePanel { title, lines })
 }
 
+fn kernels(snapshot: &Snapshot) -> Option<QueuePanel> {
+    let (title, lines) = words::kernels::listed(snapshot.kernels.as_ref()?)?;
+    Some(QueuePanel { title, lines: lines.iter().map(|line| printable(line)).collect() })
+}
+
 /// The rows to show, in order, with what is left of their deadlines by now. Without news nothing is counted down.
 fn rows(app: &App, clock: Timestamp) -> Vec<TaskRow> {
     let is_old = app.trouble.is_some() || app.silence.is_some();
@@ -329,6 +338,9 @@ fn details(snapshot: &Snapshot, row: &TaskRow, histories: Option<&Histories>, wi
         ("hold", row.hold.as_ref().map_or_else(unknown, |hold| words::hold::held(hold, snapshot.taken_at))),
     ];
     let deadline = row.deadline.iter().flat_map(words::deadline::facts);
+    let kernels = snapshot.kernels.iter().flat_map(|level| &level.rows);
+    let kernels = kernels.filter(|kernels| kernels.tenant.is(&row.tenant) && kernels.gpu_index == row.gpu_index);
+    let deadline = deadline.chain(kernels.flat_map(words::kernels::facts));
     let core = Gauge {
         percent: row.gpu_core_pct.map(|core| core.get()),
         label: text_or_unknown(row.gpu_core_pct),

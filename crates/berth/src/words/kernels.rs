@@ -34,14 +34,33 @@ pub fn listed(level: &KernelLevel) -> Option<(String, Vec<String>)> {
     (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {policies})", lines.len()), lines))
 }
 
-fn line(row: &KernelRow) -> String {
+/// How it is with one tenant on one GPU: for people who look at that tenant alone.
+pub fn facts(row: &KernelRow) -> Vec<(&'static str, String)> {
+    let goals = row.slo.to_labels();
+    let goals = goals.iter().map(|(key, value)| format!("{}={value}", key.trim_start_matches("berth.slo.")));
+    let goals = goals.collect::<Vec<_>>().join(" ");
+    let kept = row.attainment.map(|share| {
+        let target = 100.0 * row.slo.target().get();
+        format!(", kept by {:.1} % of late, {target:.1} % wanted", share * 100.0)
+    });
+    let goals = format!("{}{}", if goals.is_empty() { "none" } else { &goals }, kept.unwrap_or_default());
     let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
-    let kept = row.attainment.map(|share| format!(", goals kept {:.1} %", share * 100.0)).unwrap_or_default();
-    let doing = match (row.is_stopped, row.is_busy) {
+    let why = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    vec![("kernels", format!("{} on {gpu}{}{why}", role(row), doing(row))), ("goals", goals)]
+}
+
+fn doing(row: &KernelRow) -> &'static str {
+    match (row.is_stopped, row.is_busy) {
         (true, _) => ", waits",
         (false, true) => ", computes",
         (false, false) => "",
-    };
+    }
+}
+
+fn line(row: &KernelRow) -> String {
+    let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let kept = row.attainment.map(|share| format!(", goals kept {:.1} %", share * 100.0)).unwrap_or_default();
+    let doing = doing(row);
     let why = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     format!("{} on {gpu}: {}{kept}{doing}{why}", row.name, role(row))
 }
@@ -94,8 +113,7 @@ mod tests {
             let (policy, totals) = (KernelPolicyName::Slo, KernelTotals::default());
             KernelLevel { policy, gpu_policies, rows, totals }
         };
-        let (title, lines) =
-            listed(&level(vec![server, trainer], vec![])).unwrap();
+        let (title, lines) = listed(&level(vec![server, trainer], vec![])).unwrap();
         assert_eq!(title, "Kernels (2, policy slo)");
         assert_eq!(lines[0], "server on GPU 0: leads, goals kept 99.5 %, computes");
         let expected = "trainer on GPU 0: yields to server, waits: it yields to `server`, which has a goal";
@@ -108,5 +126,18 @@ mod tests {
         };
         let (title, _) = listed(&level(vec![row("server", KernelRole::Alone)], vec![own])).unwrap();
         assert_eq!(title, "Kernels (1, policy slo, jct on GPU 1)");
+    }
+
+    #[test]
+    fn of_one_alone_its_goals_are_told_with_how_well_they_are_kept_and_are_to_be() {
+        let latency = [("berth.slo.latency".to_owned(), "p99:10ms".to_owned())].into();
+        let server = KernelRow {
+            slo: Slo::from_labels(&latency).0,
+            attainment: Some(0.9951),
+            ..row("server", KernelRole::Leads)
+        };
+        let told = ["leads on GPU 0, computes", "latency=p99:10ms, kept by 99.5 % of late, 99.0 % wanted"];
+        assert_eq!(facts(&server).iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), told);
+        assert_eq!(facts(&row("trainer", KernelRole::Equal))[1].1, "none");
     }
 }

@@ -21,6 +21,7 @@ pub fn begun(kind: Kind) -> &'static str {
         Kind::Starvation => "it wants the GPU and gets next to nothing of it",
         Kind::StuckHold => "it is held though nobody else computes",
         Kind::PredictorError => "its work takes longer or shorter than is expected of it",
+        Kind::NotAttached => "it asks to take part at the level of kernels, and has not attached",
     }
 }
 
@@ -32,5 +33,6 @@ pub fn over(kind: Kind) -> &'static str {
         Kind::Starvation => "it gets its share of the GPU again",
         Kind::StuckHold => "it is no longer held for nobody",
         Kind::PredictorError => "its work takes as long as is expected of it again",
+        Kind::NotAttached => "it has attached at the level of kernels, or left",
     }
 }

@@ -16,7 +16,6 @@ mod tests;
 pub mod trial;
 
 use anyhow::Result;
-use berth_model::watch::Kind;
 use serde::Serialize;
 
 use report::Report;
@@ -63,7 +62,7 @@ pub struct Plan {
 /// `told` hears what is being measured.
 pub fn run(plan: &Plan, told: &dyn Fn(&str)) -> Result<Report> {
     let mut trials = Vec::new();
-    for kind in Kind::ALL {
+    for kind in scenes::KINDS {
         told(kind.as_str());
         trials.extend(Level::ALL.map(|level| trial::measure(kind, level, plan.runs, plan.seed)));
     }

@@ -37,6 +37,11 @@ impl Report {
             "{runs} scenes with the fault and {runs} without it for each line, seed {seed}; load changes in all of them"
         )?;
         writeln!(out, "\n{}", self.found())?;
+        writeln!(
+            out,
+            "PER DAY: found where nothing was wrong, of one that gives a figure every second. LEAD: steps from the finding until the"
+        )?;
+        writeln!(out, "goal is missed; below zero it was missed before.")?;
         writeln!(out, "forecasts, four steps ahead: mean error over that of saying that all stays as it is")?;
         writeln!(out, "\n{}", self.foreseen())?;
         writeln!(
@@ -48,11 +53,11 @@ impl Report {
     }
 
     fn found(&self) -> String {
-        let headings = ["FINDING", "NOISE", "FOUND", "WRONGLY", "PRECISION", "RECALL", "DELAY p50", "p99"];
+        let headings =
+            ["FINDING", "NOISE", "FOUND", "WRONGLY", "PRECISION", "RECALL", "PER DAY", "DELAY p50", "p99", "LEAD p50"];
         let rows = self.trials.iter().map(|trial| {
-            let delay = |of: fn(&crate::bench::quantiles::Quantiles) -> f64| {
-                trial.delay.as_ref().map_or_else(|| "-".to_owned(), |delay| format!("{:.0}", of(delay)))
-            };
+            let steps = |steps: Option<f64>| steps.map_or_else(|| "-".to_owned(), |steps| format!("{steps:.0}"));
+            let delay = trial.delay.as_ref();
             vec![
                 name(trial.kind),
                 trial.level.as_str().to_owned(),
@@ -60,8 +65,10 @@ impl Report {
                 trial.wrongly.to_string(),
                 format!("{:.3}", trial.precision),
                 format!("{:.3}", trial.recall),
-                delay(|delay| delay.p50),
-                delay(|delay| delay.p99),
+                format!("{:.2}", trial.wrongly_per_day),
+                steps(delay.map(|delay| delay.p50)),
+                steps(delay.map(|delay| delay.p99)),
+                steps(trial.lead.as_ref().map(|lead| lead.p50)),
             ]
         });
         grid(&headings, rows.collect())

@@ -1,6 +1,6 @@
 //! What detectors are shown: a figure as it is when all is well, with changes of load that are no fault, and from some step on with one.
 //!
-//! A scene gives the step at which its detector first found something, if it did.
+//! A scene gives the step at which its detector first found something, if it did, and that from which on a goal is missed.
 
 use berth_model::watch::{Degradation, Drift, Finding, Kind, PredictorError, SloRisk, Starvation, StuckHold, Want};
 use berth_model::{Bytes, Mono};
@@ -14,19 +14,34 @@ pub fn length(kind: Kind) -> u32 {
         Kind::Degradation | Kind::PredictorError => 800,
         Kind::SloRisk => 1_500,
         Kind::MemoryDrift | Kind::Starvation | Kind::StuckHold => 1_800,
+        Kind::NotAttached => 0,
     }
 }
 
+/// Kinds that have scenes. The others are facts, and no judgement of figures.
+pub const KINDS: [Kind; 6] =
+    [Kind::Degradation, Kind::SloRisk, Kind::MemoryDrift, Kind::Starvation, Kind::StuckHold, Kind::PredictorError];
+
+/// What came of a scene, by steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Played {
+    pub found: Option<u32>,
+    /// From here on a goal is missed; `None` where there is none, or it is kept.
+    pub missed: Option<u32>,
+}
+
 /// `fault` is the step from which on something is wrong.
-pub fn play(kind: Kind, level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u32> {
-    match kind {
+pub fn play(kind: Kind, level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
+    let found = match kind {
+        Kind::SloRisk => return slo_risk(level, fault, noise),
         Kind::Degradation => degradation(level, fault, noise),
-        Kind::SloRisk => slo_risk(level, fault, noise),
         Kind::MemoryDrift => memory_drift(level, fault, noise),
         Kind::Starvation => starvation(level, fault, noise),
         Kind::StuckHold => stuck_hold(level, fault, noise),
         Kind::PredictorError => predictor_error(level, fault, noise),
-    }
+        Kind::NotAttached => None,
+    };
+    Played { found, missed: None }
 }
 
 fn first(kind: Kind, mut observe: impl FnMut(u32) -> Option<Finding>) -> Option<u32> {
@@ -88,20 +103,31 @@ fn predictor_error(level: Level, fault: Option<u32>, noise: &mut Noise) -> Optio
 
 /// 995 in 1,000 are in time and 95 in 100 have to be; load takes it down to 985. From the fault on slack shrinks, in 150 to 400 steps
 /// to where every second is late.
-fn slo_risk(level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u32> {
+fn slo_risk(level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
+    /// Times the spread, that 5 in 100 are below.
+    const LATE: f64 = 1.645;
     let spread = level.pick(0.05, 0.1, 0.2);
     let (usual, under_load) = (2.58 * spread + noise.between(0.0, 0.1), 2.17 * spread);
     let shrinks_for = noise.between(150.0, 400.0);
     let (mut until, mut middle) = (0, usual);
     let mut detector = SloRisk::new(0.95);
-    first(Kind::SloRisk, |step| {
+    let mut played = Played { found: None, missed: None };
+    for step in 0..length(Kind::SloRisk) {
         if step >= until {
             until = step + noise.count(100, 400);
             middle = noise.between(under_load, usual);
         }
         let gone = fault.map_or(0.0, |fault| f64::from(step.saturating_sub(fault)) / shrinks_for).min(1.0);
-        detector.observe(at(step), middle * (1.0 - gone) + spread * noise.normal())
-    })
+        let slack = middle * (1.0 - gone);
+        // Only once a goal cannot be kept any more, and not when load takes it there for a while.
+        if slack < LATE * spread && played.missed.is_none() && gone > 0.0 {
+            played.missed = Some(step);
+        }
+        if detector.observe(at(step), slack + spread * noise.normal()).is_some() && played.found.is_none() {
+            played.found = Some(step);
+        }
+    }
+    played
 }
 
 /// 8 GiB with a saw on it and noise that lasts; load makes steps of up to 30 %. From the fault on it grows by 5 to 25 % in five minutes.

@@ -17,10 +17,19 @@ fn the_same_seed_finds_the_same() {
 
 #[test]
 fn faults_are_found_and_little_else_at_little_noise_by_a_seed_nothing_was_chosen_by() {
-    for kind in Kind::ALL {
+    for kind in super::scenes::KINDS {
         let trial = measure(kind, Level::Low, 20, 4_711);
         assert!(trial.recall >= 0.9 && trial.precision >= 0.9, "{trial:?}");
     }
+}
+
+#[test]
+fn a_scene_that_is_longer_without_a_finding_has_fewer_in_a_day() {
+    let trial = measure(Kind::Starvation, Level::High, 20, 4_711);
+    assert!(trial.wrongly_per_day > 0.0, "scenes of this noise mislead it: {trial:?}");
+    assert!(trial.wrongly_per_day < 20.0 * 86_400.0 / 1_800.0, "{trial:?}");
+    let goals = measure(Kind::SloRisk, Level::Middle, 20, 4_711);
+    assert!(goals.lead.is_some() && trial.lead.is_none(), "{goals:?}");
 }
 
 #[test]
