@@ -18,7 +18,7 @@ use crate::deadline::{Bound, UnitRule};
 use crate::hold::Means;
 use crate::time::Span;
 pub use cluster::{ClusterSettings, EngineName, PlacerSettings};
-pub use kernels::{Division, KernelPolicyName, KernelSettings};
+pub use kernels::{Division, GpuRule, InvalidGpuRule, KernelPolicyName, KernelSettings};
 pub use kubernetes::KubernetesSettings;
 pub use pattern::Pattern;
 pub use policy::{EdfSettings, FifoSettings, PaperSettings};

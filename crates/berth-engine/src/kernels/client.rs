@@ -32,9 +32,15 @@ pub(super) struct Client {
     /// Nothing of it runs.
     pub is_still: bool,
     pub lanes: BTreeMap<u8, Lane>,
-    /// Samples and requests read so far.
-    sampled: u64,
-    requested: u64,
+    sampled: Ring,
+    requested: Ring,
+}
+
+/// How far a ring of the ledger was read. A place is counted before it is written, so what is new at one look is read at the next.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ring {
+    read: u64,
+    written: u64,
 }
 
 /// One GPU of a client.
@@ -87,8 +93,8 @@ impl Client {
             takes_part: false,
             is_still: false,
             lanes: BTreeMap::new(),
-            sampled: 0,
-            requested: 0,
+            sampled: Ring::default(),
+            requested: Ring::default(),
         }
     }
 
@@ -114,15 +120,15 @@ impl Client {
     /// Samples since the last time, as many as the ring still has.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         let ledger = &self.pages.ledger;
-        let numbers = unread(&mut self.sampled, ledger.sampled.load(Ordering::Acquire), SAMPLES);
-        numbers.filter_map(|place| ledger.samples.get(place)?.read()).collect()
+        let places = self.sampled.unread(ledger.sampled.load(Ordering::Acquire), SAMPLES);
+        places.filter_map(|place| ledger.samples.get(place)?.read()).collect()
     }
 
     /// Requests that have ended since the last time, likewise.
     pub fn take_requests(&mut self, now: Mono) -> Vec<Ended> {
         let ledger = &self.pages.ledger;
-        let numbers = unread(&mut self.requested, ledger.requested.load(Ordering::Acquire), REQUESTS);
-        let read: Vec<Request> = numbers.filter_map(|place| ledger.requests.get(place)?.read()).collect();
+        let places = self.requested.unread(ledger.requested.load(Ordering::Acquire), REQUESTS);
+        let read: Vec<Request> = places.filter_map(|place| ledger.requests.get(place)?.read()).collect();
         let ended = read.into_iter().filter_map(|request| {
             let (began, took) = (Mono(self.clock.to_own(request.began_ns)), Duration::from_nanos(request.took_ns));
             let at = began + took.min(LONGEST);
@@ -153,11 +159,15 @@ impl Client {
     }
 }
 
-/// Places in a ring that were written since `read`, the oldest first.
-fn unread(read: &mut u64, written: u64, places: usize) -> impl Iterator<Item = usize> {
-    let from = (*read).max(written.saturating_sub(places as u64));
-    *read = (*read).max(written);
-    (from..written).filter_map(move |number| usize::try_from(number % places as u64).ok())
+impl Ring {
+    /// Places that were written by the last look and not read, the oldest first.
+    fn unread(&mut self, counted: u64, places: usize) -> impl Iterator<Item = usize> + use<> {
+        let until = self.written;
+        self.written = until.max(counted);
+        let from = self.read.max(until.saturating_sub(places as u64));
+        self.read = until;
+        (from..until).filter_map(move |number| usize::try_from(number % places as u64).ok())
+    }
 }
 
 impl Lane {
@@ -234,13 +244,13 @@ mod tests {
 
     #[test]
     fn of_a_ring_each_place_is_read_once_and_what_was_written_over_is_lost() {
-        let mut read = 0;
-        let mut places = |written| unread(&mut read, written, 4).collect::<Vec<_>>();
+        let mut ring = Ring::default();
+        let mut places = |written| ring.unread(written, 4).collect::<Vec<_>>();
+        assert_eq!(places(3), [0; 0], "they may not be written yet");
         assert_eq!(places(3), [0, 1, 2]);
-        assert_eq!(places(3), [0; 0]);
-        assert_eq!(places(9), [1, 2, 3, 0], "of six the last four are there");
-        assert_eq!(places(5), [0; 0], "one that jumps back is ignored");
-        assert_eq!(places(u64::MAX).len(), 4);
+        assert_eq!(places(9), [0; 0]);
+        assert_eq!(places(5), [1, 2, 3, 0], "of six the last four are there, and one that jumps back is ignored");
+        assert_eq!((places(u64::MAX).len(), places(0).len(), places(0).len()), (0, 4, 0));
     }
 
     fn lane() -> Lane {

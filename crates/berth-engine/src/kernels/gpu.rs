@@ -255,8 +255,15 @@ impl Gpu {
         plan.reasons.iter().find(|(of, _)| of.0 == who.0).map(|(_, reason)| *reason)
     }
 
+    /// Whether somebody is to yield to it.
     pub fn leads(&self, who: ClientId) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.yields.iter().any(|link| link.to.0 == who.0))
+    }
+
+    /// Whether those that yield to this tenant do for what it was promised, and not in their turn.
+    pub fn leads_by_goal(&self, tenant: &TenantKey, standings: &BTreeMap<TenantKey, Standing>, now: Mono) -> bool {
+        let promises = standings.get(tenant).is_some_and(|standing| standing.slo.promises());
+        promises && !self.guests.get(tenant).is_some_and(|guest| guest.lead.is_lost(now))
     }
 
     /// Whoever is gone is remembered for as long as one of its links is.

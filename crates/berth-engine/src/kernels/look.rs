@@ -75,7 +75,9 @@ impl Gpu {
             let own = doings.entry(one.tenant.clone()).or_default();
             own.busy |= one.busy;
             own.may_run |= one.busy && one.may_run;
-            own.stops |= self.links.stopped_by(one.end).any(is_kept_off);
+            // Who stands in line behind an equal does so by the plan, which is made anew every few milliseconds.
+            own.stops |=
+                self.leads_by_goal(&one.tenant, cast.standings, now) && self.links.stopped_by(one.end).any(is_kept_off);
             own.launches = own.launches.saturating_add(totals.launches);
             own.requests = own.requests.saturating_add(totals.requests);
         }

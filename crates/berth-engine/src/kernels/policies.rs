@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_gpu_has_its_own_policy_until_one_is_set_for_all() {
-        let chosen = [("1".to_owned(), KernelPolicyName::Off)].into();
-        let settings = KernelSettings { gpu_policies: chosen, ..KernelSettings::default() };
+        let gpu_policies = vec!["1 off".to_owned().try_into().unwrap()];
+        let settings = KernelSettings { gpu_policies, ..KernelSettings::default() };
         let gpus: BTreeMap<GpuUuid, GpuIndex> = [(gpu("a"), GpuIndex(0)), (gpu("b"), GpuIndex(1))].into();
         let mut policies = Policies::new(&settings);
         policies.meet(&gpus, &settings);

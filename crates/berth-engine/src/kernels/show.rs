@@ -45,6 +45,7 @@ impl Scene<'_> {
         let leaders: BTreeSet<ClientId> = lanes
             .iter()
             .flat_map(|(id, _)| gpu.ends.get(id).into_iter().flat_map(|end| gpu.links.leaders_of(*end)))
+            .filter(|id| self.clients.get(id).is_some_and(|client| self.has_lead(gpu, &client.facts.tenant)))
             .collect();
         let guest = gpu.guests.get(tenant);
         let attainment = guest.and_then(|guest| guest.goals.attained(&standing.slo).combined());
@@ -60,7 +61,7 @@ impl Scene<'_> {
             gpu_index: self.indices.get(uuid).copied(),
             gpu_uuid: uuid.clone(),
             clients: u32::try_from(lanes.len()).unwrap_or(u32::MAX),
-            role: role(gpu, lanes, &leaders),
+            role: role(gpu, self.has_lead(gpu, tenant), lanes, &leaders),
             yields_to: leaders.iter().filter_map(|id| self.name_of(*id)).collect::<BTreeSet<_>>().into_iter().collect(),
             is_busy: lanes.iter().any(|(_, lane)| lane.doing.busy),
             is_stopped: lanes.iter().any(is_stopped),
@@ -78,6 +79,11 @@ impl Scene<'_> {
             requests: guest.map(|guest| guest.goals.figures()).unwrap_or_default(),
             counters: counters(lanes),
         }
+    }
+
+    /// Whether those that yield to it do for what it was promised, and not in their turn.
+    fn has_lead(&self, gpu: &Gpu, tenant: &TenantKey) -> bool {
+        gpu.leads_by_goal(tenant, self.standings, self.anchor.mono)
     }
 
     fn name_of(&self, client: ClientId) -> Option<String> {
@@ -100,10 +106,10 @@ impl Scene<'_> {
     }
 }
 
-fn role(gpu: &Gpu, lanes: &[(ClientId, &Lane)], leaders: &BTreeSet<ClientId>) -> KernelRole {
+fn role(gpu: &Gpu, has_lead: bool, lanes: &[(ClientId, &Lane)], leaders: &BTreeSet<ClientId>) -> KernelRole {
     if !gpu.is_shared() {
         KernelRole::Alone
-    } else if lanes.iter().any(|(id, _)| gpu.leads(*id)) {
+    } else if has_lead && lanes.iter().any(|(id, _)| gpu.leads(*id)) {
         KernelRole::Leads
     } else if leaders.is_empty() {
         KernelRole::Equal

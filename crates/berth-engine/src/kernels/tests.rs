@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use berth_host::clock;
 use berth_host::shim::{Shim, Told};
 use berth_model::kernels::{KernelLevel, KernelNews, KernelRole, KernelRow};
-use berth_model::settings::KernelSettings;
+use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Event, GpuUuid, Mono, ProcKey, ProcessFacts, Slo, TenantKey};
 use berth_proto::shim::message::{Lane, Packet};
 use berth_proto::shim::sys::Page;
@@ -289,9 +289,13 @@ fn one_that_loses_its_lead_is_unlinked_at_once() {
     let (mut server, mut trainer) = pair(&mut stage);
     server.works(true, stage.now);
     trainer.works(true, stage.now);
-    stage.pass_while(Duration::from_secs(9), &mut [&mut server, &mut trainer], |_, clients| clients[0].raise(1));
-    assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
-    assert_eq!((server.leads.len(), stage.row("server").role), (0, KernelRole::Equal));
+    let mut was_unlinked = false;
+    stage.pass_while(Duration::from_secs(9), &mut [&mut server, &mut trainer], |_, clients| {
+        was_unlinked |= clients[0].leads.is_empty();
+        clients[0].raise(1);
+    });
+    assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })) && was_unlinked);
+    assert_eq!(stage.row("server").role, KernelRole::Equal);
 }
 
 #[test]
@@ -348,6 +352,40 @@ fn a_tenant_of_two_processes_has_one_share_of_leading() {
         clients[1].raise((!is_first).into());
     });
     assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
+}
+
+#[test]
+fn one_without_a_goal_that_others_wait_for_in_their_turn_loses_no_lead() {
+    let mut stage = Stage::start();
+    let (mut one, mut other) = (stage.client("one", &[]), stage.client("other", &[]));
+    one.works(true, stage.now);
+    other.works(true, stage.now);
+    stage.pass_while(Duration::from_secs(9), &mut [&mut one, &mut other], |_, clients| clients[0].raise(1));
+    assert!(!stage.news("one").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
+    assert_eq!(stage.row("one").role, KernelRole::Equal);
+}
+
+#[test]
+fn each_gpu_is_planned_by_its_own_policy() {
+    let mut stage = Stage::start();
+    stage.world.meet_gpus([(gpu(0), berth_model::GpuIndex(0)), (gpu(1), berth_model::GpuIndex(1))].into());
+    stage.world.set_policy(Some(gpu(1)), KernelPolicyName::Off);
+    let mut on_first = [stage.client_on("one", 0), stage.client_on("other", 0)];
+    let mut on_second = [stage.client_on("one", 1), stage.client_on("other", 1)];
+    let everywhere = |standing: &mut Standing| standing.gpus = [gpu(0), gpu(1)].into();
+    stage.knows("one", &[], everywhere);
+    stage.knows("other", &[], everywhere);
+    let now = stage.now;
+    on_first.iter().chain(&on_second).for_each(|client| client.works(true, now));
+    let [one, other] = &mut on_first;
+    let [third, fourth] = &mut on_second;
+    stage.pass(ms(20), &mut [one, other, third, fourth]);
+    assert!(on_first.iter().any(|client| !client.yields.is_empty()), "there is a policy");
+    assert!(on_second.iter().all(|client| client.yields.is_empty()), "there is none");
+    let level = stage.level();
+    let own: Vec<_> = level.gpu_policies.iter().map(|own| (own.gpu_index, own.policy)).collect();
+    assert_eq!(own, [(Some(berth_model::GpuIndex(1)), KernelPolicyName::Off)]);
+    assert_eq!(level.policy, KernelPolicyName::Hybrid);
 }
 
 #[test]

@@ -2,11 +2,10 @@
 //!
 //! Fields marked `serde(skip)` are for tests and benchmarks, as in [`super::policy`].
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::InvalidSettings;
 use super::read::{choice, count, percent};
@@ -29,9 +28,8 @@ pub struct KernelSettings {
     /// weighs both and fairness, `off` orders nobody. `berth policy set` changes it while work runs.
     #[serde(deserialize_with = "choice")]
     pub policy: KernelPolicyName,
-    /// The same for single GPUs, by index or UUID, such as `{ 1 = "slo" }`.
-    #[serde(deserialize_with = "choices")]
-    pub gpu_policies: BTreeMap<String, KernelPolicyName>,
+    /// The same for single GPUs, by index or UUID, such as `1 slo` or `GPU-1a2b3c4d off`.
+    pub gpu_policies: Vec<GpuRule>,
     /// What goals may be, such as `everybody latency 5ms..`, `owner eve* reserve ..25%`, `everybody weight ..10` or `label tier=batch no latency`.
     /// All that apply count, since labels, and owners that labels name, are the word of whoever starts a container. A goal outside counts as
     /// the nearest inside, or not at all, and that is shown with its labels. What root has set is not bounded.
@@ -88,6 +86,23 @@ pub enum KernelPolicyName {
     Hybrid,
 }
 
+/// The policy of one GPU, as text `1 slo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct GpuRule {
+    /// Index or UUID.
+    gpu: String,
+    policy: KernelPolicyName,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no policy of a GPU: write its index or UUID and one of `off`, `jct`, `slo` and `hybrid`, such as `1 slo`"
+)]
+pub struct InvalidGpuRule {
+    text: String,
+}
+
 /// How those who run at the same time share the SMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,6 +131,29 @@ impl KernelPolicyName {
     }
 }
 
+// === impl GpuRule ===
+
+impl TryFrom<String> for GpuRule {
+    type Error = InvalidGpuRule;
+
+    fn try_from(text: String) -> Result<Self, InvalidGpuRule> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let is_gpu = |gpu: &str| gpu.parse::<u32>().is_ok() || gpu.starts_with("GPU-") || gpu.starts_with("MIG-");
+        let policy = |name: &str| KernelPolicyName::ALL.into_iter().find(|policy| policy.as_str() == name);
+        match words[..] {
+            [gpu, name] if is_gpu(gpu) => policy(name).map(|policy| Self { gpu: gpu.to_owned(), policy }),
+            _ => None,
+        }
+        .ok_or(InvalidGpuRule { text })
+    }
+}
+
+impl From<GpuRule> for String {
+    fn from(rule: GpuRule) -> String {
+        format!("{} {}", rule.gpu, rule.policy.as_str())
+    }
+}
+
 // === impl KernelSettings ===
 
 impl Default for KernelSettings {
@@ -125,7 +163,7 @@ impl Default for KernelSettings {
             socket: "/run/berth/shim/shim.sock".into(),
             library: "/usr/lib/berth/libberth_shim.so".into(),
             policy: KernelPolicyName::Hybrid,
-            gpu_policies: BTreeMap::new(),
+            gpu_policies: Vec::new(),
             bounds: Vec::new(),
             all: false,
             squad: Span::from_millis(2),
@@ -149,8 +187,9 @@ impl Default for KernelSettings {
 impl KernelSettings {
     /// The policy that is set for this GPU alone.
     pub fn policy_of(&self, uuid: &GpuUuid, index: Option<GpuIndex>) -> Option<KernelPolicyName> {
-        let by_index = || self.gpu_policies.get(&index?.to_string());
-        self.gpu_policies.get(&uuid.0).or_else(by_index).copied()
+        let index = index.map(|index| index.to_string());
+        let rule = |gpu: &str| self.gpu_policies.iter().find(|rule| rule.gpu == gpu).map(|rule| rule.policy);
+        rule(&uuid.0).or_else(|| rule(&index?))
     }
 
     /// What is out of range, or wrong together.
@@ -187,20 +226,6 @@ impl KernelSettings {
     }
 }
 
-/// Each value a policy, each key an index or a UUID.
-fn choices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, KernelPolicyName>, D::Error> {
-    #[derive(Deserialize)]
-    struct Chosen(#[serde(deserialize_with = "choice")] KernelPolicyName);
-    let chosen = BTreeMap::<String, Chosen>::deserialize(deserializer)?;
-    let is_gpu = |key: &str| key.parse::<u32>().is_ok() || key.starts_with("GPU-") || key.starts_with("MIG-");
-    if let Some(key) = chosen.keys().find(|key| !is_gpu(key)) {
-        return Err(serde::de::Error::custom(format!(
-            "`{key}` is no GPU: write its index or its UUID, such as `0` or `GPU-1a2b…`"
-        )));
-    }
-    Ok(chosen.into_iter().map(|(key, Chosen(policy))| (key, policy)).collect())
-}
-
 fn whole(percent: u32) -> Percent {
     Percent::checked(percent).unwrap_or_default()
 }
@@ -234,12 +259,13 @@ mod tests {
 
     #[test]
     fn a_gpu_may_have_a_policy_of_its_own_by_index_or_uuid() {
-        let read: KernelSettings = toml::from_str("gpu_policies = { 1 = \"slo\", \"GPU-a\" = \"off\" }").unwrap();
+        let read: KernelSettings = toml::from_str("gpu_policies = [\"1 slo\", \"GPU-a off\"]").unwrap();
         let of = |uuid: &str, index| read.policy_of(&GpuUuid(uuid.into()), Some(GpuIndex(index)));
         assert_eq!((of("GPU-b", 1), of("GPU-b", 0)), (Some(KernelPolicyName::Slo), None));
         assert_eq!(of("GPU-a", 1), Some(KernelPolicyName::Off), "a UUID says more than an index");
-        for wrong in ["gpu_policies = { one = \"slo\" }", "gpu_policies = { 1 = \"sjf\" }"] {
-            assert!(toml::from_str::<KernelSettings>(wrong).is_err(), "{wrong}");
+        for wrong in ["one slo", "1 sjf", "1", "slo"] {
+            let told = GpuRule::try_from(wrong.to_owned()).unwrap_err().to_string();
+            assert!(told.contains(&format!("`{wrong}`")) && told.contains("`1 slo`"), "{told}");
         }
     }
 
