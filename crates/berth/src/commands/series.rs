@@ -35,8 +35,8 @@ active_seconds, attainment, predictor_error, feedback. NEXT is what the next ste
 how far that was off lately, four steps ahead, and PLAIN the same of saying that all stays as it is;
 where that was less wrong, NEXT says so. SEASON is after how many steps a figure comes back. Of a
 tenant its owner and root are told, of GPUs everybody; \"others\" are tenants that are not told apart
-any more. After a day single values become minutes, after two weeks hours. Without a daemon its files
-are read, which only its user may.";
+any more. After a day single values become minutes, after two weeks hours. Without a daemon its
+files are read, which only its user may.";
 
 /// Show figures over time, and what they will be
 #[derive(Debug, clap::Args)]
