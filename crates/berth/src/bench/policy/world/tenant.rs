@@ -49,10 +49,6 @@ impl Tenant {
         let misses = (1.0 - self.slo.target().get()) * count as f64;
         usize::try_from(whole(misses + 1e-6)).unwrap_or(0)
     }
-
-    pub fn alone_ns(&self) -> f64 {
-        self.program.requests.iter().map(|request| request.alone_ns() as f64).sum()
-    }
 }
 
 /// One request of about `alone_ns` in kernels of usual lengths.
