@@ -99,7 +99,7 @@ fn policies_are_switched_a_thousand_times_while_everybody_works() {
         let (steps, kernels) = worker.end(&host);
         eprintln!("{name}: {steps} steps, {kernels} kernels over {SWITCHES} changes of the policy");
         let said = std::fs::read_to_string(host.file(&format!("{name}.log"))).unwrap();
-        assert_eq!(said, "", "{name} had something to say");
+        assert!(!said.contains("without berth") && !said.contains("for nothing"), "{name} says {said}");
     }
     assert!(daemon.is_running());
     let log = std::fs::read_to_string(host.file("berth.log")).unwrap();
