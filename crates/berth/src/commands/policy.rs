@@ -167,12 +167,7 @@ impl SetArgs {
     }
 }
 
-fn set_kernels(
-    settings: &Settings,
-    policy: KernelPolicyName,
-    gpu: Option<String>,
-    json: bool,
-) -> Result<ExitCode> {
+fn set_kernels(settings: &Settings, policy: KernelPolicyName, gpu: Option<String>, json: bool) -> Result<ExitCode> {
     let request = KernelPolicyRequest { policy, gpu };
     let set: KernelPolicyRequest =
         ask(settings, |client| async move { client.post(paths::KERNEL_POLICY, &request).await })??;
