@@ -71,7 +71,34 @@ fn measure(gpu: &Gpu, blocks: u32) -> Result<f64, CallError> {
         let mut tries = (0..TRIES).map(|_| time(rounds));
         tries.try_fold(f64::INFINITY, |least, tried| Ok::<_, CallError>(least.min(tried?)))
     };
-    // Of two lengths, so that what every kernel takes cancels out.
-    let (half, whole) = (shortest(rounds / 2)?, shortest(rounds)?);
-    Ok(f64::from(rounds - rounds / 2) / (whole - half).max(f64::MIN_POSITIVE))
+    Ok(rounds_per_us(rounds, shortest(rounds / 2)?, shortest(rounds)?))
+}
+
+/// By the difference of two lengths, so that what every kernel takes cancels out. Beside others the longer one may not take longer: then
+/// by itself.
+fn rounds_per_us(rounds: u32, half_us: f64, whole_us: f64) -> f64 {
+    let more_us = whole_us - half_us;
+    if more_us > whole_us / 4.0 {
+        f64::from(rounds - rounds / 2) / more_us
+    } else {
+        f64::from(rounds) / whole_us.max(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_kernel_takes_cancels_out() {
+        assert_eq!(rounds_per_us(4_000, 1_005.0, 2_005.0), 2.0);
+    }
+
+    #[test]
+    fn a_measurement_that_was_disturbed_makes_no_kernel_of_hours() {
+        for half_us in [2_000.0, 3_000.0, 1e9] {
+            assert_eq!(rounds_per_us(4_000, half_us, 2_000.0), 2.0);
+        }
+        assert!(rounds_per_us(4_000, 0.0, 0.0).is_finite());
+    }
 }

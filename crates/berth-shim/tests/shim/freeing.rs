@@ -99,8 +99,9 @@ fn one_that_the_daemon_frees_obeys_no_stop_until_it_is_to_again() {
     tenant.run("launch s0 100000 10");
     tenant.run("sync s0");
     client.orders.lanes[0].free.store(0, Ordering::Relaxed);
-    link.set(11);
+    // Until the order is heard the word is still kept at 0.
     tenant.until("a launch that stands", |tenant| {
+        link.set(11);
         tenant.run("launch s0 1000 1");
         client.ledger().stopped_since_ns.load(Ordering::Relaxed) > 0
     });

@@ -157,15 +157,14 @@ fn planning(name: KernelPolicyName, settings: &KernelSettings) -> Box<dyn Kernel
 
 impl Column {
     fn of(days: &[(Vec<(f64, f64)>, u64)]) -> Column {
-        let mean = |of: &dyn Fn(&[(f64, f64)]) -> f64| {
-            days.iter().map(|(day, _)| of(day)).sum::<f64>() / days.len().max(1) as f64
-        };
-        let goodput: Vec<f64> = (0..PARTS.len()).map(|part| mean(&|day| day[part].0)).collect();
+        let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / days.len().max(1) as f64;
+        let part = |part: usize| days.iter().map(move |(day, _)| day[part]);
+        let goodput: Vec<f64> = (0..PARTS.len()).map(|of| mean(&mut part(of).map(|(goodput, _)| goodput))).collect();
         let servers = PARTS.iter().position(|part| *part == Part::Servers).unwrap_or(0);
         Column {
             mean: goodput.iter().sum::<f64>() / goodput.len() as f64,
             goodput,
-            in_time: mean(&|day| day[servers].1),
+            in_time: mean(&mut part(servers).map(|(_, in_time)| in_time)),
             changes: days.iter().map(|(_, changes)| changes).sum(),
         }
     }

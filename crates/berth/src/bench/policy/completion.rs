@@ -66,7 +66,7 @@ impl Mix {
 
 pub fn measure(mix: Mix, jobs: usize, seeds: &[u64]) -> Cell {
     let machine = h200(Sharing::Mps);
-    let jct = |settings: KernelSettings| Way::Policy(KernelPolicyName::Jct, settings);
+    let jct = |settings: KernelSettings| Way::Policy(KernelPolicyName::Jct, Box::new(settings));
     let unbounded = KernelSettings { longest_wait: UNBOUNDED, ..KernelSettings::default() };
     let ways = [
         ("fifo", Way::Fifo),

@@ -11,6 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::out::Stdout;
 
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// The first seed; the others follow it
     #[arg(long, value_name = "NUMBER", default_value_t = FIRST_SEED)]

@@ -26,18 +26,18 @@ pub enum Way {
     Everybody,
     /// The last first, to its end: unfair on purpose.
     LastFirst,
-    Policy(KernelPolicyName, KernelSettings),
+    Policy(KernelPolicyName, Box<KernelSettings>),
     /// All policies in turn, each for one plan.
     Switching,
 }
 
 impl Way {
     pub fn policy(name: KernelPolicyName) -> Self {
-        Way::Policy(name, KernelSettings::default())
+        Way::Policy(name, Box::default())
     }
 
     pub fn divided(name: KernelPolicyName, division: Division) -> Self {
-        Way::Policy(name, KernelSettings { division, ..KernelSettings::default() })
+        Way::Policy(name, Box::new(KernelSettings { division, ..KernelSettings::default() }))
     }
 
     pub fn name(&self) -> &'static str {
