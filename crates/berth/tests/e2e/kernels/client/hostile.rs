@@ -23,7 +23,13 @@ impl Process {
         let path = self.path.clone();
         match *words {
             // Wrong versions, no messages at all, parts of some, GPUs of nobody, as fast as they are taken.
-            ["forge"] => drop(std::thread::spawn(move || (0..).for_each(|round| forge(&path, round)))),
+            ["forge"] => {
+                std::thread::spawn(move || {
+                    for round in 0.. {
+                        forge(&path, round);
+                    }
+                });
+            }
             // So many connections, some of which are kept, some of which never say or hear anything.
             ["crowd", count] => {
                 let count: usize = count.parse().unwrap();
