@@ -150,7 +150,9 @@ fn a_container_is_known_by_its_image_and_command_whatever_its_name() {
         (settings.docker.mode, settings.docker.socket) = (Mode::Required, engine.socket());
     });
     let first = engine.run(&host, "one", &[], &["hold"]);
-    daemon.row_where(&first.key(), |row| row.container_name == first.name && row.gpu_memory_bytes.is_some());
+    daemon.row_where(&first.key(), |row| {
+        row.container_name == first.name && row.task_id.is_some() && row.gpu_memory_bytes.is_some()
+    });
     first.docker(&["kill"]).ok();
     let told = until("the task on record", || history(&daemon, &[&engine.image]).into_iter().next());
     let says = |key: &str| told[key].as_str().unwrap_or_default();
