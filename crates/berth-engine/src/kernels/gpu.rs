@@ -164,6 +164,7 @@ impl Gpu {
                 profile: lane.book.profile(lane.takes),
                 work: lane.work(),
                 served_ns: lane.served_ns,
+                voice: kernels::Voice::default(),
             })
         });
         each.collect()

@@ -50,6 +50,17 @@ pub struct Window {
     pub slowdown: Option<f64>,
 }
 
+/// What is remembered of one policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Remembered {
+    pub policy: KernelPolicyName,
+    pub benefit: f64,
+    /// Share of the goals that it kept.
+    pub kept: f64,
+    /// Windows since it was last in place.
+    pub windows_ago: u64,
+}
+
 /// The policy for the next window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Choice {
@@ -112,6 +123,26 @@ impl Auto {
 
     pub fn policy(&self) -> KernelPolicyName {
         self.current
+    }
+
+    /// In place of which the present one is tried.
+    pub fn instead_of(&self) -> Option<KernelPolicyName> {
+        self.instead_of
+    }
+
+    /// Windows that were taken in.
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
+    /// What is remembered of each that was in place.
+    pub fn remembered(&self) -> impl Iterator<Item = Remembered> {
+        self.records.iter().map(|(policy, record)| Remembered {
+            policy: *policy,
+            benefit: record.benefit,
+            kept: record.kept,
+            windows_ago: self.windows - record.measured_at,
+        })
     }
 
     /// Takes in the window that is over, and chooses for the next.
@@ -279,6 +310,21 @@ mod tests {
         let slo = chosen[30..].iter().filter(|choice| choice.policy == KernelPolicyName::Slo).count();
         assert!(slo >= 28, "{chosen:?}");
         assert!(chosen.iter().any(|choice| matches!(choice.because, Reason::KeepsGoals { .. })));
+    }
+
+    #[test]
+    fn what_is_remembered_is_told_with_its_age() {
+        let mut auto = Auto::new(KernelPolicyName::Hybrid);
+        auto.window(&window(1.0, 1.0));
+        assert_eq!(
+            (auto.policy(), auto.instead_of()),
+            (KernelPolicyName::Slo, Some(KernelPolicyName::Hybrid)),
+            "a try"
+        );
+        auto.window(&window(0.5, 0.5));
+        assert_eq!((auto.policy(), auto.instead_of(), auto.windows()), (KernelPolicyName::Hybrid, None, 2));
+        let told: Vec<_> = auto.remembered().map(|one| (one.policy, one.benefit, one.kept, one.windows_ago)).collect();
+        assert_eq!(told, [(KernelPolicyName::Slo, 0.5, 0.5, 0), (KernelPolicyName::Hybrid, 1.0, 1.0, 1)]);
     }
 
     #[test]

@@ -23,28 +23,59 @@ pub fn busy<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Client> {
     scene.clients.iter().filter(|client| client.busy)
 }
 
-/// Orders equals: whose user has had the least of the GPU since it came, then which client, then who came first. The lesser goes first.
+/// Orders equals: whose user has had the least of the GPU since it came, then which of its tenants, then which of that one's processes, then who came
+/// first. The lesser goes first.
 pub fn fair_order(scene: &Scene<'_>, one: &Client, other: &Client) -> std::cmp::Ordering {
-    let user = |client: &Client| user_part(scene, client);
+    let user = |client: &Client| part_of_all(scene, |other| is_same_user(client, other));
+    let tenant = |client: &Client| part_of_all(scene, |other| is_same_tenant(client, other));
     user(one)
         .total_cmp(&user(other))
-        .then(part(one, scene.now).total_cmp(&part(other, scene.now)))
+        .then_with(|| tenant(one).total_cmp(&tenant(other)))
+        .then_with(|| part(one, scene.now).total_cmp(&part(other, scene.now)))
         .then((one.arrived, one.id).cmp(&(other.arrived, other.id)))
+}
+
+/// Parts an equal division makes of the GPU for this client, among those who want it: users share alike, then their tenants, then the processes of each.
+pub fn equals(scene: &Scene<'_>, client: &Client) -> f64 {
+    let users: Vec<&Client> = firsts(busy(scene), is_same_user);
+    let tenants = firsts(busy(scene).filter(|other| is_same_user(client, other)), is_same_tenant);
+    let processes = busy(scene).filter(|other| is_same_tenant(client, other)).count();
+    [users.len(), tenants.len(), processes].into_iter().map(|count| count.max(1) as f64).product()
+}
+
+/// One of each that are the same.
+fn firsts<'a>(all: impl Iterator<Item = &'a Client>, is_same: fn(&Client, &Client) -> bool) -> Vec<&'a Client> {
+    let mut firsts: Vec<&Client> = Vec::new();
+    for client in all {
+        if !firsts.iter().any(|first| is_same(first, client)) {
+            firsts.push(client);
+        }
+    }
+    firsts
+}
+
+/// A tenant that belongs to nobody is a user by itself.
+fn is_same_user(one: &Client, other: &Client) -> bool {
+    match (&one.owner, &other.owner) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => one.tenant == other.tenant,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn is_same_tenant(one: &Client, other: &Client) -> bool {
+    one.tenant == other.tenant && is_same_user(one, other)
 }
 
 /// Part of the GPU that a client has had since it came, over what it counts.
 pub fn part(client: &Client, now: Mono) -> f64 {
     let had = Duration::from_nanos(client.served_ns).as_secs_f64();
-    had / now.since(client.arrived).max(YOUNG).as_secs_f64() / client.slo.weight.get()
+    had / now.since(client.arrived).max(YOUNG).as_secs_f64() / client.weight()
 }
 
-/// Of all clients of a user together.
-fn user_part(scene: &Scene<'_>, client: &Client) -> f64 {
-    let same = |other: &&Client| match (&client.owner, &other.owner) {
-        (Some(one), Some(other)) => one == other,
-        _ => client.id == other.id,
-    };
-    scene.clients.iter().filter(same).map(|client| part(client, scene.now)).sum()
+/// Of all of these together.
+fn part_of_all(scene: &Scene<'_>, are: impl Fn(&Client) -> bool) -> f64 {
+    scene.clients.iter().filter(|client| are(client)).map(|client| part(client, scene.now)).sum()
 }
 
 /// The plan for a choice, of those who want the GPU in the policy's order. Who was chosen yields to nobody who wants the GPU now: those beside it are to run with it, and one that has to wait
@@ -135,5 +166,69 @@ fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, yields:
         longest_stop: settings.longest_stop.get(),
         copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),
         memory_bytes: constraints.memory.map(|bytes| bytes.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::TenantKey;
+
+    use super::super::testing::{PLACE, client};
+    use super::super::{Learned, Voice};
+    use super::*;
+
+    /// Of one user, the first two processes of one tenant; milliseconds each has had of the GPU.
+    fn three(had_ms: [u64; 3]) -> [Client; 3] {
+        let mut all = [client(1), client(2), client(3)];
+        for (client, had) in all.iter_mut().zip(had_ms) {
+            client.owner = Some("ann".to_owned());
+            client.arrived = Mono(0);
+            client.served_ns = had * 1_000_000;
+        }
+        all[1].tenant = all[0].tenant.clone();
+        all
+    }
+
+    fn order(clients: &[Client]) -> Vec<u64> {
+        let learned = Learned::default();
+        let now = Mono(0) + Duration::from_millis(100);
+        let scene = Scene { now, gpu: PLACE, clients, learned: &learned };
+        let mut all: Vec<&Client> = clients.iter().collect();
+        all.sort_by(|one, other| fair_order(&scene, one, other));
+        all.into_iter().map(|client| client.id.0).collect()
+    }
+
+    fn parts(clients: &[Client]) -> Vec<f64> {
+        let learned = Learned::default();
+        let scene = Scene { now: Mono(1), gpu: PLACE, clients, learned: &learned };
+        clients.iter().map(|client| equals(&scene, client)).collect()
+    }
+
+    #[test]
+    fn several_processes_of_a_tenant_count_as_one() {
+        assert_eq!(order(&three([10, 10, 15])), [3, 1, 2], "the two have had 20 together");
+        assert_eq!(order(&three([10, 2, 15])), [2, 1, 3], "and share that between them");
+        assert_eq!(parts(&three([0, 0, 0])), [4.0, 4.0, 2.0], "half of the GPU is for the two");
+    }
+
+    #[test]
+    fn users_share_alike_whatever_they_run_and_tenants_of_nobody_are_users_by_themselves() {
+        let mut clients = three([0, 0, 0]).to_vec();
+        clients.push(client(4));
+        assert_eq!(parts(&clients), [8.0, 8.0, 4.0, 2.0]);
+        clients.iter_mut().for_each(|client| client.owner = None);
+        assert_eq!(parts(&clients), [6.0, 6.0, 3.0, 3.0]);
+        clients[3].tenant = TenantKey::Cgroup { path: "/else".to_owned() };
+        clients[3].busy = false;
+        assert_eq!(parts(&clients)[..3], [4.0, 4.0, 2.0], "who wants nothing takes no part");
+    }
+
+    #[test]
+    fn whose_owner_calls_it_slow_has_had_less_than_its_equals() {
+        let mut clients = [client(1), client(2)];
+        clients.iter_mut().for_each(|client| (client.arrived, client.served_ns) = (Mono(0), 10_000_000));
+        assert_eq!(order(&clients), [1, 2]);
+        clients[1].voice = Voice::new(1.2);
+        assert_eq!(order(&clients), [2, 1]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! > max over squads and shares of Σ_m w_m(t) × T_eff(m) × Q_m × F_m
 //!
-//! *w* is the weight people set times the one that follows missed goals (`weights`), *Q* what the work under way is worth at that speed: a
+//! *w* is the weight people set times what their owner's words make of it, times the one that follows missed goals (`weights`), *Q* what the work under way is worth at that speed: a
 //! quarter if it would be late. *F* is fairness, part of the objective and not a correction after it: finish-time fairness, the time the work has
 //! taken so far over what it would have taken with an equal part of the GPU, users first. Below 1 a client is better off than alone with its part, above 1 it
 //! pays for others; F is that ratio between [`LEAST_FAIR`] and [`MOST_FAIR`], so that fairness orders what is alike, and cannot by itself
@@ -11,12 +11,11 @@
 //! A promise at risk goes first, as under `slo`; unlike there, one with time to spare does not stop others: those without a goal yield to it only if company
 //! would make it late or does not pay.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::frame::{self, busy, fair_order};
+use super::frame::{self, busy, equals, fair_order};
 use super::promise::{Promise, left, promise};
 use super::slo::{promises, soon};
 use super::squad::{self, Choice, Runner, Wish};
@@ -40,23 +39,31 @@ impl KernelPolicy for Hybrid {
 
     fn plan(&self, scene: &Scene<'_>) -> Plan {
         let promises = promises(scene, &self.settings);
-        let value = |client: &Client, speed: f64| worth(scene, client, speed);
-        let mut ranked: Vec<&Client> = busy(scene).collect();
-        ranked.sort_by(|one, other| {
-            value(other, 1.0).total_cmp(&value(one, 1.0)).then_with(|| fair_order(scene, one, other))
-        });
         let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(scene.now, soon(&self.settings)));
-        let first = squad::overdue(scene, &self.settings).or(at_risk.map(|promise| promise.client));
-        let allows = |runners: &[Runner<'_>]| all_in_time(scene, &promises, runners);
-        let weight = |client: &Client| weight(scene, client);
-        let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
-        let choice = squad::choose(scene, &self.settings, &wish);
+        let ranked = ranked(scene);
+        let choice = self.choice(scene, &promises, at_risk, &ranked);
         let reasons = reasons(scene, &ranked, at_risk, &choice);
         frame::plan(scene, &self.settings, &choice, &ranked, self.yields(scene), reasons)
     }
 }
 
 impl Hybrid {
+    /// One at risk is in it, whatever others are worth, and nobody in it is late for the company.
+    fn choice<'a>(
+        &self,
+        scene: &Scene<'a>,
+        promises: &[Promise<'a>],
+        at_risk: Option<&Promise<'a>>,
+        ranked: &[&'a Client],
+    ) -> Choice<'a> {
+        let first = squad::overdue(scene, &self.settings).or(at_risk.map(|promise| promise.client));
+        let value = |client: &Client, speed: f64| worth(scene, client, speed);
+        let allows = |runners: &[Runner<'_>]| all_in_time(scene, promises, runners);
+        let weight = |client: &Client| weight(scene, client);
+        let wish = Wish { ranked: ranked.to_vec(), first, weight: &weight, value: &value, allows: &allows };
+        squad::choose(scene, &self.settings, &wish)
+    }
+
     fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
         let leaders = scene.clients.iter().filter(|client| client.slo.within().is_some());
         leaders
@@ -85,8 +92,16 @@ impl Hybrid {
     }
 }
 
+/// Those who want the GPU, the one worth most first.
+fn ranked<'a>(scene: &Scene<'a>) -> Vec<&'a Client> {
+    let mut ranked: Vec<&Client> = busy(scene).collect();
+    let value = |client: &Client| worth(scene, client, 1.0);
+    ranked.sort_by(|one, other| value(other).total_cmp(&value(one)).then_with(|| fair_order(scene, one, other)));
+    ranked
+}
+
 fn weight(scene: &Scene<'_>, client: &Client) -> f64 {
-    client.slo.weight.get() * scene.learned.weights.of(client.id)
+    client.weight() * scene.learned.weights.of(client.id)
 }
 
 /// w × T_eff × Q × F.
@@ -96,17 +111,15 @@ fn worth(scene: &Scene<'_>, client: &Client, speed: f64) -> f64 {
     weight(scene, client) * speed * quality(left(client), speed, due_in) * fair
 }
 
-/// Time the work under way has taken, over what it would have taken with an equal part of the GPU: users share alike, then their clients.
-/// `None` before anything can be said.
+/// Time the work under way has taken, over what it would have taken with an equal part of the GPU: users share alike, then their tenants, then the
+/// processes of each. `None` before anything can be said.
 pub fn finish_time_fairness(scene: &Scene<'_>, client: &Client) -> Option<f64> {
     let work = client.work?;
     let taken = scene.now.since(work.began);
     if taken < YOUNG {
         return None;
     }
-    let users: BTreeSet<Option<&str>> = busy(scene).map(|client| client.owner.as_deref()).collect();
-    let own = busy(scene).filter(|other| other.owner == client.owner).count().max(1);
-    let alone = work.done.as_secs_f64() * users.len().max(1) as f64 * own as f64;
+    let alone = work.done.as_secs_f64() * equals(scene, client);
     Some(taken.as_secs_f64() / alone.max(YOUNG.as_secs_f64() / 10.0))
 }
 
@@ -150,9 +163,11 @@ fn reasons(
 mod tests {
     use berth_model::slo::Latency;
     use berth_model::{Mono, Span};
+    use proptest::prelude::*;
 
+    use super::super::laws::{clients, places};
     use super::super::testing::{PLACE, job};
-    use super::super::{Kept, Learned, Place, Work};
+    use super::super::{Kept, Learned, Place, Voice, Work};
     use super::*;
 
     fn plan(clients: &[Client], now_ms: u64, learned: &Learned, gpu: Place) -> Plan {
@@ -192,6 +207,17 @@ mod tests {
     }
 
     #[test]
+    fn one_whose_owner_calls_it_slow_counts_more() {
+        let learned = Learned::default();
+        let turns = Place { concurrent: false, ..PLACE };
+        let mut clients = [job(1, 50, 1.0, 0.5), job(2, 50, 1.0, 0.5)];
+        clients[1].voice = Voice::new(1.5);
+        assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [2]);
+        clients[0].voice = Voice::new(1.6);
+        assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [1]);
+    }
+
+    #[test]
     fn one_that_is_behind_its_part_goes_before_its_equals() {
         let learned = Learned::default();
         let done = |id: u64, ms: u64| {
@@ -201,6 +227,30 @@ mod tests {
         };
         let turns = Place { concurrent: false, ..PLACE };
         assert_eq!(runs(&plan(&[done(1, 12), done(2, 8)], 20, &learned, turns)), [2]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Loud ones get more of what is left, and nothing of what was promised.
+        #[test]
+        fn what_owners_say_breaks_no_promise(clients in clients(), gpu in places()) {
+            let learned = Learned::default();
+            let (now, hybrid) = (Mono(0) + Duration::from_millis(400), Hybrid::default());
+            let scene = Scene { now, gpu, clients: &clients, learned: &learned };
+            let promises = promises(&scene, &hybrid.settings);
+            let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(now, soon(&hybrid.settings)));
+            let choice = hybrid.choice(&scene, &promises, at_risk, &ranked(&scene));
+            prop_assert!(choice.runners.len() <= 1 || all_in_time(&scene, &promises, &choice.runners));
+            let overdue = squad::overdue(&scene, &hybrid.settings);
+            let has_it = |who: ClientId| choice.runners.iter().any(|runner| runner.client.id == who);
+            prop_assert!(overdue.is_none_or(|client| has_it(client.id)));
+            prop_assert!(overdue.is_some() || at_risk.is_none_or(|promise| has_it(promise.client.id)));
+            let silent: Vec<Client> =
+                clients.iter().map(|client| Client { voice: Voice::default(), ..client.clone() }).collect();
+            let unsaid = Scene { clients: &silent, ..scene };
+            prop_assert_eq!(hybrid.yields(&scene), hybrid.yields(&unsaid), "nobody yields for what is said");
+        }
     }
 
     #[test]

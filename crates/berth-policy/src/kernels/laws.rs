@@ -9,7 +9,7 @@ use berth_model::{Mono, Span};
 use proptest::prelude::*;
 
 use super::testing::{PLACE, job};
-use super::{Client, KernelPolicy, Learned, Part, Place, Plan, Scene, Side, Work, frame, named, squad};
+use super::{Client, KernelPolicy, Learned, Part, Place, Plan, Scene, Side, Voice, Work, frame, named, squad};
 
 fn settings(division: Division) -> KernelSettings {
     KernelSettings { division, ..KernelSettings::default() }
@@ -23,7 +23,7 @@ fn divisions() -> impl Strategy<Value = Division> {
     prop_oneof![Just(Division::Strict), Just(Division::Unrestricted), Just(Division::SemiSpatial)]
 }
 
-fn places() -> impl Strategy<Value = Place> {
+pub fn places() -> impl Strategy<Value = Place> {
     any::<(bool, bool)>().prop_map(|(divides, concurrent)| Place { divides, concurrent, ..PLACE })
 }
 
@@ -51,7 +51,7 @@ fn slos() -> impl Strategy<Value = Slo> {
 }
 
 /// Anything that can be said of clients, some of which want the GPU.
-fn clients() -> impl Strategy<Value = Vec<Client>> {
+pub fn clients() -> impl Strategy<Value = Vec<Client>> {
     let one = (
         slos(),
         any::<bool>(),
@@ -62,9 +62,10 @@ fn clients() -> impl Strategy<Value = Vec<Client>> {
         0..200u64,
         0..3u8,
         prop::option::of((1..200u64).prop_map(Duration::from_millis)),
+        0.1..4.0f64,
     );
     prop::collection::vec(one, 0..12).prop_map(|all| {
-        let client = |(id, (slo, busy, waited, takes, demand, bandwidth, done, user, request))| {
+        let client = |(id, (slo, busy, waited, takes, demand, bandwidth, done, user, request, voice))| {
             let mut client = Client { slo, busy, ..job(id, takes, demand, bandwidth) };
             let done = Duration::from_millis(done);
             client.waiting_since = busy.then(|| Mono(0) + Duration::from_millis(400 - waited));
@@ -72,6 +73,7 @@ fn clients() -> impl Strategy<Value = Vec<Client>> {
             client.owner = Some(format!("user{user}"));
             client.profile.request = request;
             client.served_ns = id * 1_000_000;
+            client.voice = Voice::new(voice);
             client
         };
         (1..).zip(all).map(client).collect()

@@ -35,13 +35,13 @@ pub use reason::Reason;
 pub use types::{
     Client, ClientId, Division, Member, Orders, Part, Place, Plan, Profile, Scene, Side, Squad, Work, Yield,
 };
-pub use weights::{Attained, Kept, Weights};
+pub use weights::{Attained, Kept, Voice, Weights};
 
-/// The policy of that name; `None` for `off`, under which everybody runs and nobody yields.
+/// The policy of that name; `None` for `off`, under which everybody runs and nobody yields, and for `auto`, which plans nothing itself.
 pub fn named(name: KernelPolicyName, settings: &KernelSettings) -> Option<Box<dyn KernelPolicy>> {
     let settings = settings.clone();
     match name {
-        KernelPolicyName::Off => None,
+        KernelPolicyName::Off | KernelPolicyName::Auto => None,
         KernelPolicyName::Jct => Some(Box::new(Jct { settings })),
         KernelPolicyName::Slo => Some(Box::new(slo::Slo { settings })),
         KernelPolicyName::Hybrid => Some(Box::new(Hybrid { settings })),

@@ -40,7 +40,7 @@ impl KernelPolicy for Slo {
         let place = |client: &Client| ranked.iter().position(|other| other.id == client.id).unwrap_or(ranked.len());
         // The first has what it can use, the next what that leaves, and so on.
         let weight = |client: &Client| 0.01f64.powi(i32::try_from(place(client)).unwrap_or(i32::MAX).min(4));
-        let value = |client: &Client, speed: f64| speed * client.slo.weight.get();
+        let value = |client: &Client, speed: f64| speed * client.weight();
         let allows = |runners: &[Runner<'_>]| {
             let head = runners.iter().find(|runner| first.is_some_and(|first| first.id == runner.client.id));
             head.is_none_or(|head| head.speed >= UNSLOWED || promise(head.client, scene.now).is_none())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_model::{Mono, Slo, TenantKey};
 
-use super::{Client, ClientId, Place, Profile, Work};
+use super::{Client, ClientId, Place, Profile, Voice, Work};
 
 /// A GPU of 132 SMs on which everything can be done.
 pub const PLACE: Place = Place { sms: 132, divides: true, concurrent: true };
@@ -23,6 +23,7 @@ pub fn client(id: u64) -> Client {
         work: None,
         attainment: None,
         served_ns: 0,
+        voice: Voice::default(),
     }
 }
 

@@ -7,7 +7,7 @@ pub use berth_model::settings::Division;
 use berth_model::{Mono, Slo, TenantKey};
 use serde::{Deserialize, Serialize};
 
-use super::{Learned, Reason};
+use super::{Learned, Reason, Voice};
 
 /// A process that can be ordered; never used twice while the daemon lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Place {
 pub struct Client {
     pub id: ClientId,
     pub tenant: TenantKey,
-    /// Whom it belongs to: between equals, users share alike, then their clients.
+    /// Whom it belongs to: between equals, users share alike, then their tenants, then the processes of each.
     pub owner: Option<String>,
     pub slo: Slo,
     pub arrived: Mono,
@@ -53,6 +53,8 @@ pub struct Client {
     pub attainment: Option<f64>,
     /// GPU time it had so far, as if alone.
     pub served_ns: u64,
+    /// What its owner said of how it does.
+    pub voice: Voice,
 }
 
 /// What is known of a client's kernels. Times are alone on the GPU.
@@ -199,5 +201,10 @@ impl Client {
     /// How long it has wanted to run and might not.
     pub fn waited(&self, now: Mono) -> Duration {
         self.waiting_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// How much it counts: what people have set, and what its owner says.
+    pub fn weight(&self) -> f64 {
+        self.slo.weight.get() * self.voice.get()
     }
 }

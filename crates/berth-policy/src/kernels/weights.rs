@@ -27,6 +27,14 @@ pub const MOST: f64 = 8.0;
 const LEAK: f64 = 0.002;
 /// What late work is worth.
 pub const LATE: f64 = 0.25;
+/// The least and the most that words make of a weight.
+const QUIETEST: f64 = 0.5;
+const LOUDEST: f64 = 2.0;
+
+/// What the words of a client's owner make of its weight, as a factor: 1 where nobody said anything. Within bounds whatever is said, so that it orders what
+/// is alike and outweighs no goal.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Voice(f64);
 
 /// Weights of the clients of one GPU, without what people have set. One that was never heard of has 1.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -72,6 +80,23 @@ impl Weights {
         let most = MOST.ln();
         all.values_mut().for_each(|logarithm| *logarithm = (*logarithm - mean).clamp(-most, most));
         self.logarithms = all;
+    }
+}
+
+impl Voice {
+    /// What is no number says nothing.
+    pub fn new(factor: f64) -> Self {
+        Self(if factor.is_nan() { 1.0 } else { factor.clamp(QUIETEST, LOUDEST) })
+    }
+
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl Default for Voice {
+    fn default() -> Self {
+        Self(1.0)
     }
 }
 
@@ -129,6 +154,13 @@ mod tests {
         assert_eq!(quality(ms(10), 0.5, Some(ms(20))), 1.0);
         assert_eq!(quality(ms(10), 0.49, Some(ms(20))), LATE);
         assert_eq!(quality(ms(10), 0.1, None), 1.0);
+    }
+
+    #[test]
+    fn words_count_within_bounds_and_none_count_as_one() {
+        let voices = [0.0, 0.7, 1.3, f64::INFINITY, f64::NAN].map(|factor| Voice::new(factor).get());
+        assert_eq!(voices, [0.5, 0.7, 1.3, 2.0, 1.0]);
+        assert_eq!(Voice::default(), Voice::new(1.0));
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use berth_model::{Mono, TenantKey};
-use berth_policy::kernels::{Attained, Client, ClientId, Profile, Work};
+use berth_policy::kernels::{Attained, Client, ClientId, Profile, Voice, Work};
 use berth_sim::scenario::kernels::{Sample, Seen, Sight};
 
 use super::Tenant;
@@ -176,6 +176,7 @@ impl Known {
             work: self.busy.then_some(Work { began: self.since, done, takes: self.takes }),
             attainment: Attained { latency, throughput: None, availability: None }.combined(),
             served_ns: self.served_ns,
+            voice: Voice::default(),
         }
     }
 }
