@@ -76,8 +76,8 @@ impl Gpu {
             own.busy |= one.busy;
             own.may_run |= one.busy && one.may_run;
             // Who stands in line behind an equal does so by the plan, which is made anew every few milliseconds.
-            own.stops |=
-                self.leads_by_goal(&one.tenant, cast.standings, now) && self.links.stopped_by(one.end).any(is_kept_off);
+            own.stops |= self.leads_by_goal(&one.tenant, cast.standings, now)
+                && (self.links.stopped_by(one.end).any(is_kept_off) || self.is_waited_for_by_parted(one));
             own.launches = own.launches.saturating_add(totals.launches);
             own.requests = own.requests.saturating_add(totals.requests);
         }
@@ -95,6 +95,12 @@ impl Gpu {
             }
         }
         news
+    }
+
+    /// Whether somebody who was parted from it has to wait for it by the daemon's word.
+    fn is_waited_for_by_parted(&self, leader: &Present) -> bool {
+        let is_parted = |other: &Present| self.parted.contains(&(other.tenant.clone(), leader.tenant.clone()));
+        leader.busy && self.present.values().any(|other| other.busy && !other.may_run && is_parted(other))
     }
 
     /// Parts those of whom one raises a word that it may not, and tells who takes part no more.

@@ -17,6 +17,8 @@ use crate::sys::work::abuse;
 const KERNEL: Spin = Spin { blocks: 64, rounds: 1_000 };
 const ROUNDS: usize = 20;
 const KERNELS: usize = 50;
+/// In each round, and none is ever destroyed.
+const STREAMS: usize = 500;
 /// No child takes so long; one that does hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -26,6 +28,8 @@ enum How {
     Fork,
     /// Close all descriptors, and launch on
     Close,
+    /// Make thousands of streams, and launch into each
+    Streams,
 }
 
 /// Fork or close descriptors in the middle of work, for tests
@@ -50,6 +54,11 @@ pub fn run(args: &Args) -> Result<(), RoleError> {
                 How::Close => {
                     abuse::close_all();
                     works(&gpu);
+                }
+                How::Streams => {
+                    for _ in 0..STREAMS {
+                        gpu.launch_in(KERNEL, &gpu.another_stream()?)?;
+                    }
                 }
             }
             checked.ended_ns.push(Stamp::now().mono_ns);

@@ -217,3 +217,27 @@ fn one_that_closes_all_descriptors() {
         hostile
     });
 }
+
+#[test]
+fn one_that_others_yield_to_and_that_rewrites_its_word_without_end() {
+    harms_only_itself("one_that_others_yield_to_and_that_rewrites_its_word_without_end", |scene, _| {
+        let leader = scene.leader();
+        leader.tell("rewrite").says("rewrites");
+        scene.is_led_no_more_by(&leader);
+        // Parted from it, the trainer waits for it in its turn, until that was more than its share.
+        until("the end of its lead by the daemon's word", || {
+            row(&scene.daemon, &leader.key()).is_none_or(|row| row.lead_lost_until.is_some()).then_some(())
+        });
+        leader
+    });
+}
+
+#[test]
+fn one_with_thousands_of_streams() {
+    harms_only_itself("one_with_thousands_of_streams", |scene, library| {
+        let hostile = Program::start(&scene.host, library, "hostile", &["abuse", "streams"]);
+        hostile.tell("go");
+        until("it to launch", || row(&scene.daemon, &hostile.key()).filter(|row| row.counters.launches > 3_000));
+        hostile
+    });
+}
