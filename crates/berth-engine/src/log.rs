@@ -63,6 +63,11 @@ pub(crate) fn log_change(change: &Change) {
         Change::KernelLevel { tenant, name, news, .. } => {
             info!(change = kind, %tenant, name, ?news, "at the level of kernels");
         }
+        Change::PolicyChosen(chosen) => {
+            let (policy, before) = (chosen.policy.as_str(), chosen.before.as_str());
+            let (gpu, reason) = (chosen.gpu.map(|gpu| gpu.0), &chosen.reason);
+            info!(change = kind, gpu, uuid = %chosen.gpu_uuid, policy, before, reason, "auto chose another policy");
+        }
         Change::GpuBack { gpu } => info!(change = kind, gpu = gpu.0, "a GPU is back"),
         Change::SourceChanged { source, status } => {
             let (source, word) = (source.as_str(), status.as_str());

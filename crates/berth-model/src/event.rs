@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::{Deadline, Unit, Verdict};
 use crate::hold::{Means, Signal, Step};
 use crate::id::{ContainerId, GpuIndex, GpuUuid, ProcKey, TaskId, TenantKey};
-use crate::kernels::KernelNews;
+use crate::kernels::{KernelNews, PolicyChosen};
 use crate::quantity::{Bytes, Percent};
 use crate::time::Mono;
 use crate::watch;
@@ -96,6 +96,8 @@ pub enum Event {
         news: KernelNews,
         at: Mono,
     },
+    /// `auto` has put another policy in place on a GPU.
+    PolicyChosen(Box<PolicyChosen>),
     /// Somebody asks something of the loop: it changes nothing by itself, and makes the loop turn.
     Asked,
 }
@@ -298,7 +300,7 @@ pub enum SourceStatus {
 
 /// What a person or another program may want to be told about. A GPU that is back under its index is the lost one, or
 /// another in its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
     TaskStarted {
@@ -416,6 +418,8 @@ pub enum Change {
         news: KernelNews,
         at: Mono,
     },
+    /// `auto` has put another policy in place on a GPU.
+    PolicyChosen(Box<PolicyChosen>),
     /// Something of a tenant is not as it should be; what exactly is for its owner and administrators.
     Found {
         tenant: TenantKey,
@@ -519,6 +523,7 @@ impl Change {
             Change::DeadlineOutOfBounds { .. } => "deadline_out_of_bounds",
             Change::DeadlineChanged { .. } => "deadline_changed",
             Change::KernelLevel { .. } => "kernel_level",
+            Change::PolicyChosen(_) => "policy_chosen",
             Change::Found { .. } => "found",
             Change::FoundNoMore { .. } => "found_no_more",
             Change::GpuLost { .. } => "gpu_lost",
@@ -531,6 +536,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::KernelPolicyName;
 
     fn json(value: &impl Serialize) -> serde_json::Value {
         serde_json::to_value(value).unwrap()
@@ -627,6 +633,16 @@ mod tests {
             Change::Found { tenant: tenant.clone(), name: name.clone(), kind: watch::Kind::Starvation, since: at, at },
             Change::FoundNoMore { tenant: tenant.clone(), name: name.clone(), kind: watch::Kind::Starvation, at },
             Change::KernelLevel { tenant, name, news: KernelNews::LeadLost { gpu: None, for_seconds: 5 }, at },
+            Change::PolicyChosen(Box::new(PolicyChosen {
+                gpu: Some(gpu),
+                gpu_uuid: GpuUuid("GPU-0".into()),
+                policy: KernelPolicyName::Slo,
+                before: KernelPolicyName::Hybrid,
+                is_try: false,
+                reason: "it keeps more".into(),
+                measured: vec![],
+                at,
+            })),
             Change::GpuLost { gpu, reason: "gone".into() },
             Change::GpuBack { gpu },
             Change::SourceChanged { source: Source::Nvml, status: SourceStatus::Up },

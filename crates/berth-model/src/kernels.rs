@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{GpuIndex, GpuUuid, TenantKey};
 use crate::settings::KernelPolicyName;
 use crate::slo::Slo;
+use crate::time::Mono;
 
 /// Everybody who takes part, and what came of it since the daemon started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,6 +14,9 @@ pub struct KernelLevel {
     /// On GPUs that have none of their own.
     pub policy: KernelPolicyName,
     pub gpu_policies: Vec<GpuPolicy>,
+    /// What `auto` has in place, where it chooses and somebody takes part; by GPU.
+    #[serde(default)]
+    pub auto: Vec<AutoChoice>,
     /// By GPU, then by name.
     pub rows: Vec<KernelRow>,
     pub totals: KernelTotals,
@@ -24,6 +28,70 @@ pub struct GpuPolicy {
     pub gpu_index: Option<GpuIndex>,
     pub gpu_uuid: GpuUuid,
     pub policy: KernelPolicyName,
+}
+
+/// What `auto` has in place on one GPU, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AutoChoice {
+    pub gpu_index: Option<GpuIndex>,
+    pub gpu_uuid: GpuUuid,
+    pub policy: KernelPolicyName,
+    /// It is tried for one window in place of this one.
+    pub instead_of: Option<KernelPolicyName>,
+    /// In words, with the figures it was decided by.
+    pub reason: String,
+    /// Since when it is in place; `None`: nothing was measured yet, and it is what `auto` begins with.
+    pub since: Option<Timestamp>,
+    /// Windows that were measured.
+    pub windows: u64,
+    /// What is remembered of each policy that was in place.
+    pub measured: Vec<PolicyFigures>,
+    /// What the latest window came to.
+    pub latest: Option<WindowFigures>,
+}
+
+/// What is remembered of a policy on one GPU: the latest windows, the older the less.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PolicyFigures {
+    pub policy: KernelPolicyName,
+    /// Goodput × fairness^½ ÷ slowdown^½.
+    pub benefit: f64,
+    /// Share of the goals that were kept, 0 to 1; 1 where nobody has one.
+    pub goals_kept: f64,
+    /// How many windows ago it was last in place.
+    pub windows_ago: u64,
+}
+
+/// What the policy in place came to over one window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WindowFigures {
+    pub policy: KernelPolicyName,
+    /// How long somebody had work.
+    pub seconds: f64,
+    /// Work that counts, as seconds alone, over the window's length.
+    pub goodput: f64,
+    /// `None` where nobody has a goal, or nothing was seen of it.
+    pub goals_kept: Option<f64>,
+    /// Jain's index of how fast tenants got on.
+    pub fairness: Option<f64>,
+    /// How much longer work took than alone.
+    pub slowdown: Option<f64>,
+}
+
+/// Which policy `auto` has put in place on a GPU, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicyChosen {
+    pub gpu: Option<GpuIndex>,
+    pub gpu_uuid: GpuUuid,
+    pub policy: KernelPolicyName,
+    pub before: KernelPolicyName,
+    /// For one window only, to see what it brings.
+    pub is_try: bool,
+    /// In words, with the figures it was decided by.
+    pub reason: String,
+    /// What is remembered of each.
+    pub measured: Vec<PolicyFigures>,
+    pub at: Mono,
 }
 
 /// One tenant on one GPU, all of its processes together.
@@ -45,6 +113,9 @@ pub struct KernelRow {
     pub is_stopped: bool,
     /// Why it runs or waits, in words; `None` where nothing has to be decided.
     pub reason: Option<String>,
+    /// What `auto` has in place on its GPU, and why, in words; `None` where a policy was named.
+    #[serde(default)]
+    pub chosen: Option<String>,
     pub slo: Slo,
     /// Labels that could not be read, in words.
     pub unread_labels: Vec<String>,

@@ -91,6 +91,7 @@ pub fn change(change: &Change) -> String {
         Change::FoundNoMore { name, kind, .. } => format!("{name}: {}", watch::over(*kind)),
         Change::GpuLost { gpu, reason } => format!("GPU {gpu} is lost: {reason}"),
         Change::KernelLevel { name, news, .. } => kernels::news(name, news),
+        Change::PolicyChosen(chosen) => kernels::chosen(chosen),
         Change::GpuBack { gpu } => format!("GPU {gpu} is back"),
         Change::SourceChanged { source: which, status } => match status {
             SourceStatus::Up => format!("{}: up", source(*which)),

@@ -7,7 +7,8 @@ use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
 use berth_model::kernels::{
-    GpuPolicy, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, RequestFigures,
+    AutoChoice, GpuPolicy, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, PolicyFigures,
+    RequestFigures, WindowFigures,
 };
 use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::snapshot::{
@@ -44,6 +45,7 @@ pub(crate) fn kernel_row() -> KernelRow {
         is_busy: true,
         is_stopped: false,
         reason: Some("it has a goal, and those without one yield to it".into()),
+        chosen: Some("slo on GPU 0: it keeps 100 % of the goals".into()),
         slo: berth_model::Slo::from_labels(&labels).0,
         unread_labels: vec![],
         attainment: Some(0.995),
@@ -248,6 +250,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
                 gpu_uuid: GpuUuid("GPU-1".into()),
                 policy: KernelPolicyName::Slo,
             }],
+            auto: vec![auto_choice()],
             rows: vec![kernel_row()],
             totals: KernelTotals { attached: 3, refused: 1, leads_lost: 2, plans: 40 },
         }),
@@ -268,6 +271,28 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
             would_be_holds: HoldCounters::default(),
         }),
     })
+}
+
+pub(crate) fn auto_choice() -> AutoChoice {
+    let policy = KernelPolicyName::Slo;
+    AutoChoice {
+        gpu_index: Some(GpuIndex(0)),
+        gpu_uuid: GpuUuid("GPU-0".into()),
+        policy,
+        instead_of: None,
+        reason: "it keeps 100 % of the goals, the one before kept 60 %".into(),
+        since: Some(at(1)),
+        windows: 9,
+        measured: vec![PolicyFigures { policy, benefit: 0.9, goals_kept: 1.0, windows_ago: 0 }],
+        latest: Some(WindowFigures {
+            policy,
+            seconds: 2.0,
+            goodput: 0.9,
+            goals_kept: Some(1.0),
+            fairness: Some(0.95),
+            slowdown: None,
+        }),
+    }
 }
 
 fn watch_totals() -> WatchTotals {

@@ -80,6 +80,9 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("DeadlineRequest", json(&DeadlineRequest::default())),
         ("KernelLevel", json(&snapshot.kernels)),
         ("KernelRow", json(&samples::kernel_row())),
+        ("AutoChoice", json(&samples::auto_choice())),
+        ("PolicyFigures", json(&samples::auto_choice().measured[0])),
+        ("WindowFigures", json(&samples::auto_choice().latest)),
         (
             "KernelPolicyRequest",
             json(&KernelPolicyRequest { policy: berth_model::settings::KernelPolicyName::Jct, gpu: Some("0".into()) }),

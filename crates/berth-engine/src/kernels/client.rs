@@ -81,6 +81,8 @@ pub(super) struct Ended {
     pub lane: u8,
     pub at: Mono,
     pub took: Duration,
+    /// GPU time the like usually has.
+    pub usual: Duration,
 }
 
 impl Client {
@@ -135,8 +137,8 @@ impl Client {
             let lane = self.lanes.get_mut(&request.lane)?;
             let is_one = took <= LONGEST && began > Mono(0) && at <= now;
             is_one.then(|| {
-                lane.ended(began, took);
-                Ended { lane: request.lane, at, took }
+                let usual = lane.ended(began, took);
+                Ended { lane: request.lane, at, took, usual }
             })
         });
         ended.collect()
@@ -214,11 +216,11 @@ impl Lane {
     }
 
     /// A request took so long. Where looks saw how much of that it had the GPU for, that is what the like takes.
-    fn ended(&mut self, began: Mono, took: Duration) {
+    fn ended(&mut self, began: Mono, took: Duration) -> Duration {
         let seen = self.last.filter(|(of, had)| *of == began && !had.is_zero()).map(|(_, had)| had);
         let took = seen.map_or(took, |had| had.min(took));
         let usual = self.takes.unwrap_or(took);
-        self.takes = Some(usual.mul_f64(1.0 - FOLLOWS) + took.mul_f64(FOLLOWS));
+        *self.takes.insert(usual.mul_f64(1.0 - FOLLOWS) + took.mul_f64(FOLLOWS))
     }
 
     pub fn work(&self) -> Option<Work> {

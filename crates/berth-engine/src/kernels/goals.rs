@@ -106,9 +106,13 @@ impl Goals {
 
     /// Its speed of late over its speed alone; `None` until it was alone for a while.
     pub fn speed(&self) -> Option<f64> {
+        Some((self.together.per_second()? / self.launches_alone()?).min(1.0))
+    }
+
+    /// Launches in a second of work while nobody else had any; `None` until it was alone for a while.
+    pub fn launches_alone(&self) -> Option<f64> {
         let is_known = self.alone.seconds >= LEARNED.as_secs_f64() && self.alone.pieces > 0.0;
-        let alone = self.alone.per_second().filter(|_| is_known)?;
-        Some((self.together.per_second()? / alone).min(1.0))
+        self.alone.per_second().filter(|_| is_known)
     }
 
     /// Share of the time it wanted the GPU in which it might run.

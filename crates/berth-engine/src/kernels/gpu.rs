@@ -6,12 +6,14 @@ use std::time::Duration;
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::settings::KernelSettings;
 use berth_model::{GpuUuid, Mono, Slo, TenantKey};
+use berth_policy::kernels::auto::Window;
 use berth_policy::kernels::{self, Kept, KernelPolicy, Learned, Place, Plan, Reason, Scene};
 use berth_proto::shim::Sample;
 
 use super::client::{Client, Ended, Lane};
 use super::guests::{Beside, Guest};
 use super::links::Links;
+use super::measure::{Meter, Tally};
 use super::offences::Offences;
 use super::profile::took_ns;
 use super::standing::Standing;
@@ -34,6 +36,7 @@ pub(super) struct Gpu {
     pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
     learned: Learned,
     pub(super) windows: Windows,
+    pub(super) meter: Meter,
     /// What is carried out now; `None` where nothing has to be ordered.
     pub(super) plan: Option<Plan>,
     /// What it was made for.
@@ -82,6 +85,7 @@ impl Gpu {
             met: BTreeMap::new(),
             learned: Learned::default(),
             windows: Windows::default(),
+            meter: Meter::default(),
             plan: None,
             planned_for: Vec::new(),
             lifts_at: None,
@@ -220,11 +224,29 @@ impl Gpu {
         self.learned.weights.squad_over(&kept, f64::from(settings.alpha_milli) / 1e3);
     }
 
-    /// A request of a client has ended.
-    pub fn ended(&mut self, tenant: &TenantKey, ended: Ended) {
+    /// A request of a client has ended. `within`: how long it may take.
+    pub fn ended(&mut self, tenant: &TenantKey, ended: Ended, within: Option<Duration>) {
         if let Some(guest) = self.guests.get_mut(tenant) {
             guest.goals.ended(ended.at, ended.took);
+            if ended.at.since(self.meter.began()) >= ended.took {
+                guest.tally.ended(&ended, within);
+            }
         }
+    }
+
+    /// What the policy in place came to over how many seconds, if a window is over; then the next begins.
+    pub fn window(&mut self, standings: &BTreeMap<TenantKey, Standing>, now: Mono) -> Option<(Window, f64)> {
+        let slo = |tenant: &TenantKey| standings.get(tenant).map(|standing| standing.slo.clone());
+        let seen = self.meter.window(&self.guests, &slo)?;
+        let seconds = self.meter.seconds();
+        self.measure_anew(now);
+        Some((seen, seconds))
+    }
+
+    /// What was tallied in the window under way counts no longer.
+    pub fn measure_anew(&mut self, now: Mono) {
+        self.meter.restart(now);
+        self.guests.values_mut().for_each(|guest| guest.tally = Tally::default());
     }
 
     /// Work of a client was measured, and had been submitted then.

@@ -9,6 +9,7 @@ use berth_model::{Bytes, Mono, Slo};
 use super::client::Lane;
 use super::goals::{Goals, Stretch};
 use super::lead::Lead;
+use super::measure::Tally;
 
 /// One that has copied within this copies.
 const COPIES: Duration = Duration::from_secs(1);
@@ -17,6 +18,8 @@ const COPIES: Duration = Duration::from_secs(1);
 pub(super) struct Guest {
     pub lead: Lead,
     pub goals: Goals,
+    /// Of the window under way.
+    pub tally: Tally,
     /// Sums at the last look.
     launches: u64,
     requests: u64,
@@ -42,14 +45,16 @@ pub(super) struct Beside {
 }
 
 impl Guest {
-    /// Sums go back when a process is gone: what it did last is lost.
-    pub fn pass(&mut self, doings: &Doings, alone: bool, passed: Duration) {
+    /// `running`: tenants that had work and might run. Sums go back when a process is gone: what it did last is lost.
+    pub fn pass(&mut self, doings: &Doings, alone: bool, running: usize, passed: Duration) {
         let Doings { busy, may_run, launches, requests, .. } = *doings;
         let launched = launches.saturating_sub(self.launches);
         let ended = requests.saturating_sub(self.requests);
         // Totals that were forged in one jump are no speed.
         let (launched, ended) = (launched.min(MOST_AT_ONCE), ended.min(MOST_AT_ONCE));
-        self.goals.pass(&Stretch { passed, busy, may_run, alone, launches: launched, requests: ended });
+        let stretch = Stretch { passed, busy, may_run, alone, launches: launched, requests: ended };
+        self.goals.pass(&stretch);
+        self.tally.pass(&stretch, running);
         (self.launches, self.requests) = (launches, requests);
     }
 }

@@ -83,10 +83,14 @@ impl Gpu {
         }
         self.guests.retain(|tenant, _| doings.contains_key(tenant));
         let busy = doings.values().filter(|doings| doings.busy).count();
+        let running = doings.values().filter(|doings| doings.may_run).count();
+        if !self.meter.pass(doings.keys(), busy > 0, passed, now) {
+            self.measure_anew(now);
+        }
         let mut news = Vec::new();
         for (tenant, doings) in doings {
             let guest = self.guests.entry(tenant.clone()).or_default();
-            guest.pass(&doings, busy <= 1, passed);
+            guest.pass(&doings, busy <= 1, running, passed);
             let most = most_led(cast.standings.get(&tenant), cast.settings);
             if guest.lead.look(doings.stops, most, passed, now) {
                 news.extend(guest.lead.lost_until(now).map(|until| News::LeadLost { tenant: tenant.clone(), until }));

@@ -7,6 +7,7 @@
 //! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other.
 
 mod carry;
+mod choosing;
 mod client;
 mod goals;
 mod gpu;
@@ -14,6 +15,7 @@ mod guests;
 mod lead;
 mod links;
 mod look;
+mod measure;
 mod offences;
 mod orders;
 mod policies;
@@ -187,7 +189,7 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
                 Input::Gpus(gpus) => world.meet_gpus(gpus),
                 Input::Exited(process) => world.exited(process),
-                Input::Policy(gpu, policy) => world.set_policy(gpu, policy),
+                Input::Policy(gpu, policy) => world.set_policy(gpu, policy, clock::now()),
                 Input::Stop => return world.end(),
             }
         }

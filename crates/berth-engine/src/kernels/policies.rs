@@ -1,16 +1,21 @@
-//! Which policy plans on which GPU: one for all, and some GPUs may have their own.
+//! Which policy plans on which GPU: one for all, and some GPUs may have their own; and where `auto` counts, what it chose.
 
 use std::collections::BTreeMap;
 
-use berth_model::kernels::GpuPolicy;
+use berth_model::kernels::{AutoChoice, GpuPolicy, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{GpuIndex, GpuUuid};
+use berth_model::{Anchor, GpuIndex, GpuUuid, Mono};
+use berth_policy::kernels::auto::Window;
 use berth_policy::kernels::{self, KernelPolicy};
+
+use super::choosing::{self, Choosing};
 
 #[derive(Debug)]
 pub(super) struct Policies {
     all: Chosen,
     own: BTreeMap<GpuUuid, Chosen>,
+    /// What `auto` has measured, also where another policy was named since. Only of GPUs on which a window was over: a client can name any.
+    choosing: BTreeMap<GpuUuid, Choosing>,
     /// Somebody has said what counts for all, so what the settings say of single GPUs does not.
     is_set_for_all: bool,
 }
@@ -18,12 +23,14 @@ pub(super) struct Policies {
 #[derive(Debug)]
 struct Chosen {
     name: KernelPolicyName,
+    /// Of `auto` the one it begins with.
     policy: Option<Box<dyn KernelPolicy>>,
 }
 
 impl Policies {
     pub fn new(settings: &KernelSettings) -> Self {
-        Self { all: Chosen::new(settings.policy, settings), own: BTreeMap::new(), is_set_for_all: false }
+        let all = Chosen::new(settings.policy, settings);
+        Self { all, own: BTreeMap::new(), choosing: BTreeMap::new(), is_set_for_all: false }
     }
 
     /// `None`: on all GPUs, also those that have their own.
@@ -49,7 +56,26 @@ impl Policies {
 
     /// `None` where nobody is ordered.
     pub fn of(&self, gpu: &GpuUuid) -> Option<&dyn KernelPolicy> {
-        self.own.get(gpu).unwrap_or(&self.all).policy.as_deref()
+        let chosen = self.chosen(gpu);
+        let by_figures = self.choosing.get(gpu).filter(|_| chosen.name == KernelPolicyName::Auto);
+        by_figures.map_or(chosen.policy.as_deref(), Choosing::policy)
+    }
+
+    pub fn is_auto(&self, gpu: &GpuUuid) -> bool {
+        self.chosen(gpu).name == KernelPolicyName::Auto
+    }
+
+    /// A window is over on a GPU on which `auto` chooses. The change, if another policy is in place now.
+    pub fn window(
+        &mut self,
+        gpu: &GpuUuid,
+        seen: &Window,
+        seconds: f64,
+        settings: &KernelSettings,
+        now: Mono,
+    ) -> Option<PolicyChosen> {
+        let choosing = self.choosing.entry(gpu.clone()).or_insert_with(|| Choosing::new(settings));
+        choosing.window(gpu, seen, seconds, settings, now)
     }
 
     pub fn for_all(&self) -> KernelPolicyName {
@@ -66,11 +92,30 @@ impl Policies {
         own.sort_by_key(|one| one.gpu_index);
         own
     }
+
+    /// What `auto` has in place on a GPU; `None` where a policy was named.
+    pub fn choice(
+        &self,
+        gpu: &GpuUuid,
+        index: Option<GpuIndex>,
+        settings: &KernelSettings,
+        anchor: &Anchor,
+    ) -> Option<AutoChoice> {
+        self.is_auto(gpu).then(|| match self.choosing.get(gpu) {
+            Some(choosing) => choosing.shown(gpu, index, anchor),
+            None => Choosing::new(settings).shown(gpu, index, anchor),
+        })
+    }
+
+    fn chosen(&self, gpu: &GpuUuid) -> &Chosen {
+        self.own.get(gpu).unwrap_or(&self.all)
+    }
 }
 
 impl Chosen {
     fn new(name: KernelPolicyName, settings: &KernelSettings) -> Self {
-        Self { name, policy: kernels::named(name, settings) }
+        let plans = if name == KernelPolicyName::Auto { choosing::FIRST } else { name };
+        Self { name, policy: kernels::named(plans, settings) }
     }
 }
 
@@ -98,5 +143,25 @@ mod tests {
         policies.set(None, KernelPolicyName::Jct, &settings);
         policies.meet(&gpus, &settings);
         assert_eq!((names(&policies), policies.shown(&gpus)), ([Some("jct"), Some("jct")], vec![]));
+    }
+
+    #[test]
+    fn auto_chooses_for_each_gpu_and_what_it_learned_outlives_a_policy_that_was_named() {
+        let settings = KernelSettings { policy: KernelPolicyName::Auto, ..KernelSettings::default() };
+        let mut policies = Policies::new(&settings);
+        let name = |policies: &Policies, of: &str| policies.of(&gpu(of)).map(|policy| policy.name());
+        assert_eq!((name(&policies, "a"), name(&policies, "b")), (Some("hybrid"), Some("hybrid")));
+        let seen = Window { goodput: 1.0, kept: None, fairness: None, slowdown: None };
+        let change = policies.window(&gpu("a"), &seen, 2.0, &settings, Mono(1)).expect("another is tried");
+        assert_eq!((name(&policies, "a"), name(&policies, "b")), (Some(change.policy.as_str()), Some("hybrid")));
+        let choice = |policies: &Policies, of: &str| {
+            policies.choice(&gpu(of), None, &settings, &berth_host::clock::anchor()).map(|choice| choice.windows)
+        };
+        assert_eq!((choice(&policies, "a"), choice(&policies, "b")), (Some(1), Some(0)));
+        policies.set(None, KernelPolicyName::Jct, &settings);
+        assert_eq!((name(&policies, "a"), choice(&policies, "a")), (Some("jct"), None));
+        policies.set(Some(gpu("a")), KernelPolicyName::Auto, &settings);
+        assert_eq!((name(&policies, "a"), choice(&policies, "a")), (Some(change.policy.as_str()), Some(1)));
+        assert_eq!((name(&policies, "b"), choice(&policies, "b")), (Some("jct"), None));
     }
 }

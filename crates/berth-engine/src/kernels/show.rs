@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::ClientId;
-use berth_model::kernels::{KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::kernels::{AutoChoice, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::settings::KernelSettings;
 use berth_model::{Anchor, GpuIndex, GpuUuid, TenantKey};
 use berth_policy::kernels::Reason;
 
@@ -17,16 +18,26 @@ pub(super) struct Scene<'a> {
     pub standings: &'a BTreeMap<TenantKey, Standing>,
     pub gpus: &'a BTreeMap<GpuUuid, Gpu>,
     pub indices: &'a BTreeMap<GpuUuid, GpuIndex>,
+    pub policies: &'a Policies,
+    pub settings: &'a KernelSettings,
     pub anchor: Anchor,
 }
 
 impl Scene<'_> {
-    pub fn level(&self, policies: &Policies, totals: KernelTotals) -> KernelLevel {
+    pub fn level(&self, totals: KernelTotals) -> KernelLevel {
         let mut rows: Vec<KernelRow> = self.gpus.iter().flat_map(|(uuid, gpu)| self.rows(uuid, gpu)).collect();
         rows.sort_by(|one, other| {
             (one.gpu_index, &one.gpu_uuid, &one.name).cmp(&(other.gpu_index, &other.gpu_uuid, &other.name))
         });
-        KernelLevel { policy: policies.for_all(), gpu_policies: policies.shown(self.indices), rows, totals }
+        let mut auto: Vec<AutoChoice> = self.gpus.keys().filter_map(|uuid| self.choice(uuid)).collect();
+        auto.sort_by_key(|choice| choice.gpu_index);
+        let (policy, gpu_policies) = (self.policies.for_all(), self.policies.shown(self.indices));
+        KernelLevel { policy, gpu_policies, auto, rows, totals }
+    }
+
+    /// What `auto` has in place there; `None` where a policy was named.
+    fn choice(&self, uuid: &GpuUuid) -> Option<AutoChoice> {
+        self.policies.choice(uuid, self.indices.get(uuid).copied(), self.settings, &self.anchor)
     }
 
     fn rows(&self, uuid: &GpuUuid, gpu: &Gpu) -> Vec<KernelRow> {
@@ -66,6 +77,7 @@ impl Scene<'_> {
             is_busy: lanes.iter().any(|(_, lane)| lane.doing.busy),
             is_stopped: lanes.iter().any(is_stopped),
             reason: lanes.iter().find_map(|(id, _)| gpu.reason(*id)).map(|reason| self.words(reason)),
+            chosen: self.choice(uuid).map(|choice| format!("{}: {}", choice.policy.as_str(), choice.reason)),
             slo: standing.slo,
             unread_labels: standing.wrong,
             attainment,

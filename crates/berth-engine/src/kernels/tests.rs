@@ -369,7 +369,7 @@ fn one_without_a_goal_that_others_wait_for_in_their_turn_loses_no_lead() {
 fn each_gpu_is_planned_by_its_own_policy() {
     let mut stage = Stage::start();
     stage.world.meet_gpus([(gpu(0), berth_model::GpuIndex(0)), (gpu(1), berth_model::GpuIndex(1))].into());
-    stage.world.set_policy(Some(gpu(1)), KernelPolicyName::Off);
+    stage.world.set_policy(Some(gpu(1)), KernelPolicyName::Off, stage.now);
     let mut on_first = [stage.client_on("one", 0), stage.client_on("other", 0)];
     let mut on_second = [stage.client_on("one", 1), stage.client_on("other", 1)];
     let everywhere = |standing: &mut Standing| standing.gpus = [gpu(0), gpu(1)].into();

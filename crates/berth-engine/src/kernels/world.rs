@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_host::clock;
 use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
-use berth_model::kernels::{KernelNews, KernelTotals};
+use berth_model::kernels::{KernelNews, KernelTotals, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
 use berth_proto::shim::message::Refusal;
@@ -155,9 +155,12 @@ impl World {
     }
 
     /// `None`: on all GPUs.
-    pub fn set_policy(&mut self, gpu: Option<GpuUuid>, policy: KernelPolicyName) {
+    pub fn set_policy(&mut self, gpu: Option<GpuUuid>, policy: KernelPolicyName, now: Mono) {
         self.policies.set(gpu, policy, &self.settings);
-        self.gpus.values_mut().for_each(Gpu::plan_anew);
+        for gpu in self.gpus.values_mut() {
+            gpu.plan_anew();
+            gpu.measure_anew(now);
+        }
         self.shown_at = None;
     }
 
@@ -201,16 +204,24 @@ impl World {
         self.refuse_unknown(now);
         self.see_who_stands_still(now);
         self.take_samples(now);
-        let mut news = Vec::new();
+        let (mut news, mut chosen) = (Vec::new(), Vec::new());
         let Self { gpus, clients, standings, settings, policies, shim, totals, still, .. } = self;
         let runs = |pid: u32| still.runs(pid);
         let mut cast = Cast { clients, standings, settings, runs: &runs };
         for (uuid, gpu) in gpus.iter_mut() {
             let told = gpu.look(&mut cast, shim, now);
             news.extend(told.into_iter().map(|news| (uuid.clone(), news)));
+            if policies.is_auto(uuid)
+                && let Some((seen, seconds)) = gpu.window(standings, now)
+                && let Some(change) = policies.window(uuid, &seen, seconds, settings, now)
+            {
+                gpu.plan_anew();
+                chosen.push(change);
+            }
             totals.plans += u64::from(gpu.plan(policies.of(uuid), &mut cast, shim, now));
         }
         news.into_iter().for_each(|(gpu, news)| self.tell_of(&gpu, news, now));
+        chosen.into_iter().for_each(|chosen| self.tell_of_policy(chosen));
         self.ask_to_keep_off();
         if self.shown_at.is_none_or(|at| now.since(at) >= SHOWN_EVERY) {
             self.show(now);
@@ -254,7 +265,9 @@ impl World {
         for (id, client) in &mut self.clients {
             for ended in client.take_requests(now) {
                 let gpu = client.lanes.get(&ended.lane).and_then(|lane| self.gpus.get_mut(&lane.gpu));
-                gpu.into_iter().for_each(|gpu| gpu.ended(&client.facts.tenant, ended));
+                let latency = self.standings.get(&client.facts.tenant).and_then(|standing| standing.slo.latency);
+                let within = latency.map(|latency| latency.within.get());
+                gpu.into_iter().for_each(|gpu| gpu.ended(&client.facts.tenant, ended, within));
             }
             let samples = if is_time { client.take_samples() } else { Vec::new() };
             for sample in samples {
@@ -292,6 +305,12 @@ impl World {
         }
     }
 
+    fn tell_of_policy(&mut self, chosen: PolicyChosen) {
+        self.shown_at = None;
+        let gpu = self.indices.get(&chosen.gpu_uuid).copied();
+        self.wake(Event::PolicyChosen(Box::new(PolicyChosen { gpu, ..chosen })));
+    }
+
     fn show(&mut self, now: Mono) {
         self.shown_at = Some(now);
         let scene = show::Scene {
@@ -299,9 +318,11 @@ impl World {
             standings: &self.standings,
             gpus: &self.gpus,
             indices: &self.indices,
+            policies: &self.policies,
+            settings: &self.settings,
             anchor: clock::anchor(),
         };
-        let level = scene.level(&self.policies, self.totals);
+        let level = scene.level(self.totals);
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).level = Some(level);
     }
 

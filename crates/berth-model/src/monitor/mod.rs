@@ -172,6 +172,7 @@ impl Monitor {
             Event::Kernels { tenant, news, at } => {
                 vec![Change::KernelLevel { name: self.name_of(&tenant), tenant, news, at }]
             }
+            Event::PolicyChosen(chosen) => vec![Change::PolicyChosen(chosen)],
         }
     }
 

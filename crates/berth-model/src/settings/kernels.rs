@@ -25,7 +25,8 @@ pub struct KernelSettings {
     /// The library that is mounted into containers and preloaded there.
     pub library: PathBuf,
     /// Who goes first: `jct` lets jobs end as soon as possible on average, `slo` keeps what tenants were promised (`berth.slo.*`), `hybrid`
-    /// weighs both and fairness, `off` orders nobody. `berth policy set` changes it while work runs.
+    /// weighs both and fairness, `auto` chooses one of these for each GPU by what it measures, `off` orders nobody. `berth policy set` changes it
+    /// while work runs.
     #[serde(deserialize_with = "choice")]
     pub policy: KernelPolicyName,
     /// The same for single GPUs, by index or UUID, such as `1 slo` or `GPU-1a2b3c4d off`.
@@ -84,6 +85,8 @@ pub enum KernelPolicyName {
     Jct,
     Slo,
     Hybrid,
+    /// One of the three, chosen for each GPU by what was measured there.
+    Auto,
 }
 
 /// The policy of one GPU, as text `1 slo`.
@@ -97,7 +100,7 @@ pub struct GpuRule {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no policy of a GPU: write its index or UUID and one of `off`, `jct`, `slo` and `hybrid`, such as `1 slo`"
+    "`{text}` is no policy of a GPU: write its index or UUID and one of `off`, `jct`, `slo`, `hybrid` and `auto`, such as `1 slo`"
 )]
 pub struct InvalidGpuRule {
     text: String,
@@ -119,7 +122,7 @@ pub enum Division {
 // === impl KernelPolicyName ===
 
 impl KernelPolicyName {
-    pub const ALL: [KernelPolicyName; 4] = [Self::Off, Self::Jct, Self::Slo, Self::Hybrid];
+    pub const ALL: [KernelPolicyName; 5] = [Self::Off, Self::Jct, Self::Slo, Self::Hybrid, Self::Auto];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -127,6 +130,7 @@ impl KernelPolicyName {
             Self::Jct => "jct",
             Self::Slo => "slo",
             Self::Hybrid => "hybrid",
+            Self::Auto => "auto",
         }
     }
 }

@@ -134,6 +134,7 @@ fn report(change: Change, heard: Mono) -> Option<Report> {
         | Change::FoundNoMore { .. }
         | Change::GpuLost { .. }
         | Change::KernelLevel { .. }
+        | Change::PolicyChosen(_)
         | Change::GpuBack { .. }
         | Change::SourceChanged { .. } => return None,
     };

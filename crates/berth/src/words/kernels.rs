@@ -1,6 +1,6 @@
 //! Words for what happens at the level of kernels.
 
-use berth_model::kernels::{KernelLevel, KernelNews, KernelRow};
+use berth_model::kernels::{AutoChoice, KernelLevel, KernelNews, KernelRow, PolicyChosen};
 
 pub fn news(name: &str, news: &KernelNews) -> String {
     match news {
@@ -14,6 +14,25 @@ pub fn news(name: &str, news: &KernelNews) -> String {
             )
         }
     }
+}
+
+/// Which policy `auto` has put in place, and why.
+pub fn chosen(chosen: &PolicyChosen) -> String {
+    let gpu = chosen.gpu.map_or_else(|| chosen.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let PolicyChosen { policy, before, reason, .. } = chosen;
+    format!("{gpu}: auto chose {} after {}: {reason}", policy.as_str(), before.as_str())
+}
+
+/// What `auto` has in place on a GPU, why, and what it measured of each policy, a line each.
+pub fn choice(choice: &AutoChoice) -> Vec<String> {
+    let gpu = choice.gpu_index.map_or_else(|| choice.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let tried = choice.instead_of.map(|instead| format!(" in place of {}", instead.as_str())).unwrap_or_default();
+    let mut lines = vec![format!("{gpu}: {}{tried}: {}", choice.policy.as_str(), choice.reason)];
+    lines.extend(choice.measured.iter().map(|one| {
+        let (name, kept, ago) = (one.policy.as_str(), one.goals_kept * 100.0, one.windows_ago);
+        format!("  {name:<6}  brought {:.2}, goals kept {kept:.0} %, in place {ago} windows ago", one.benefit)
+    }));
+    lines
 }
 
 /// What a tenant is among the others on a GPU.
@@ -46,7 +65,9 @@ pub fn facts(row: &KernelRow) -> Vec<(&'static str, String)> {
     let goals = format!("{}{}", if goals.is_empty() { "none" } else { &goals }, kept.unwrap_or_default());
     let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
     let why = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    vec![("kernels", format!("{} on {gpu}{}{why}", role(row), doing(row))), ("goals", goals)]
+    let mut facts = vec![("kernels", format!("{} on {gpu}{}{why}", role(row), doing(row))), ("goals", goals)];
+    facts.extend(row.chosen.as_ref().map(|chosen| ("policy", format!("auto has {chosen}"))));
+    facts
 }
 
 fn doing(row: &KernelRow) -> &'static str {
@@ -85,6 +106,7 @@ mod tests {
             is_busy: true,
             is_stopped: false,
             reason: None,
+            chosen: None,
             slo: Slo::default(),
             unread_labels: vec![],
             attainment: None,
@@ -111,7 +133,7 @@ mod tests {
         };
         let level = |rows, gpu_policies| {
             let (policy, totals) = (KernelPolicyName::Slo, KernelTotals::default());
-            KernelLevel { policy, gpu_policies, rows, totals }
+            KernelLevel { policy, gpu_policies, auto: vec![], rows, totals }
         };
         let (title, lines) = listed(&level(vec![server, trainer], vec![])).unwrap();
         assert_eq!(title, "Kernels (2, policy slo)");
