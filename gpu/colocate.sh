@@ -60,7 +60,7 @@ resnet() { colocate resnet --pair torch-resnet --load medium "${others[@]}" "${b
 bert() { colocate bert --pair torch-bert-gpt2 --load medium "${others[@]}" "${berth[@]}"; }
 long() { colocate long --pair torch-long --load medium "${others[@]}" "${berth[@]}"; }
 same() {
-    berth bench launch --gpu "$gpu" --batches 50 --torch "$repo/gpu/torch" --seconds "$seconds" \
+    berth bench launch --gpu "$gpu" --rounds 3 --batches 50 --torch "$repo/gpu/torch" --seconds "$seconds" \
         --save "$out/launch-torch.json" || failed+=(same)
 }
 policies() { colocate policies --pair torch-resnet --load medium --mode berth-mps-slo --mode berth-mps-hybrid --mode berth-mps-jct; }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use berth_model::settings::KernelSettings;
 use berth_proto::shim::{LIBRARY_NAME, SOCKET_VARIABLE};
 
+use super::Deeds;
 use super::managed::{Managed, SERVER, TRAINER};
 use super::mode::{Mode, Mps, Surroundings};
 use super::program::{Invocation, Program, Start};
@@ -138,10 +139,11 @@ impl Around {
         environment
     }
 
-    /// Waits that programs were told to put into their streams so far; `None` where nobody is.
-    pub fn stops(&self) -> Option<u64> {
-        let managed = || self.managed.as_ref().and_then(Managed::stops);
-        self.host.as_ref().map(|host| host.counted().stops).or_else(managed)
+    /// What berth has done so far; `None` where it does nothing.
+    pub fn deeds(&self) -> Option<Deeds> {
+        let managed = || self.managed.as_ref().and_then(Managed::deeds);
+        let host = |host: &Host| Deeds { stops: host.counted().stops, ..Deeds::default() };
+        self.host.as_ref().map(host).or_else(managed)
     }
 
     /// Begins a mode, once the programs are what it says. `promised_ms`: what the server is to keep at its 99th percentile.

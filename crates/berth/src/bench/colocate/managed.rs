@@ -8,9 +8,11 @@ use anyhow::{Context as _, bail};
 use berth_api::{KernelPolicyRequest, SloRequest, paths};
 use berth_model::Snapshot;
 use berth_model::control::SloStanding;
+use berth_model::kernels::KernelCounters;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_proto::shim::SOCKET_NAME;
 
+use super::Deeds;
 use super::cgroups::Cgroups;
 use crate::bench::daemon::Daemon;
 use crate::interrupt::Interrupt;
@@ -70,10 +72,14 @@ impl Managed {
         Ok(())
     }
 
-    /// Waits put into streams so far, of all who take part.
-    pub fn stops(&self) -> Option<u64> {
+    /// Of all who take part, so far.
+    pub fn deeds(&self) -> Option<Deeds> {
         let snapshot: Snapshot = live::ask(&self.daemon.client(), paths::SNAPSHOT).ok()?.ok()?;
-        Some(snapshot.kernels?.rows.iter().map(|row| row.counters.stops).sum())
+        let level = snapshot.kernels?;
+        let mut sum = KernelCounters::default();
+        level.rows.iter().for_each(|row| sum.add(&row.counters));
+        let KernelCounters { stops, stops_given_up, preempted, .. } = sum;
+        Some(Deeds { stops, stops_given_up, preempted, leads_lost: level.totals.leads_lost })
     }
 
     fn until_both_take_part(&self, interrupt: &Interrupt) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use berth_model::settings::KernelSettings;
+use serde::Serialize;
 
 use self::around::Around;
 use self::mode::{Mode, Surroundings};
@@ -71,8 +72,32 @@ pub struct MeasuredPair {
 pub struct Together {
     pub mode: Mode,
     pub windows: Vec<Window>,
-    /// Waits that were put into streams meanwhile: the proof that berth was at work.
-    pub stops: Option<u64>,
+    /// Meanwhile.
+    pub deeds: Option<Deeds>,
+}
+
+/// The proof that berth was at work, and where it gave up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Deeds {
+    /// Waits that were put into streams.
+    pub stops: u64,
+    /// Those that lasted too long.
+    pub stops_given_up: u64,
+    /// How often work was taken off the GPU in the middle.
+    pub preempted: u64,
+    /// How often somebody led for more than its share.
+    pub leads_lost: u64,
+}
+
+impl Deeds {
+    fn since(self, before: Self) -> Self {
+        Self {
+            stops: self.stops.saturating_sub(before.stops),
+            stops_given_up: self.stops_given_up.saturating_sub(before.stops_given_up),
+            preempted: self.preempted.saturating_sub(before.preempted),
+            leads_lost: self.leads_lost.saturating_sub(before.leads_lost),
+        }
+    }
 }
 
 /// Measures; `say` is told what is going on, and `keep` what there is after every mode.
@@ -201,12 +226,12 @@ impl<'a> Bench<'a> {
         for mode in modes {
             let entered = around.enter(*mode, self.promised_ms(pair), self.interrupt);
             entered.with_context(|| session.last_words())?;
-            let stops = around.stops();
+            let before = around.deeds();
             let windows = session.together(&self.plan.loads)?;
-            let stops = around.stops().zip(stops).map(|(after, before)| after.saturating_sub(before));
+            let deeds = around.deeds().zip(before).map(|(after, before)| after.since(before));
             self.say_windows(pair, *mode, &windows);
             if let Some(found) = self.measured.pairs.last_mut() {
-                found.together.push(Together { mode: *mode, windows, stops });
+                found.together.push(Together { mode: *mode, windows, deeds });
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::mode::Mode;
 use super::pair::{Asked, Load, Pair};
 use super::session::{Alone, Window};
-use super::{Measured, Together};
+use super::{Deeds, Measured, Together};
 use crate::bench::machine::Machine;
 use crate::bench::quantiles::Spread;
 use crate::bench::report::Verdict;
@@ -62,8 +62,8 @@ pub struct Row {
     pub p99_over_alone: Option<f64>,
     pub trainer_per_s: Option<f64>,
     pub trainer_over_alone: Option<f64>,
-    /// Waits that were put into streams in this mode, at all loads.
-    pub stops: Option<u64>,
+    /// In this mode, at all loads.
+    pub deeds: Option<Deeds>,
     /// Of berth's modes, at the load for which something is asked.
     pub verdict: Option<Verdict>,
 }
@@ -114,6 +114,7 @@ impl Report {
             let (service, trainer) = (list(&pair.service_ms, 2), list(&pair.trainer_alone_per_s, 2));
             writeln!(out, "alone: a request takes {service} ms, the trainer does {trainer} steps/s (before, after)")?;
             writeln!(out, "{}", pair.table().trim_end())?;
+            pair.write_deeds(out)?;
             let Asked { p99_over_alone, trainer_over_alone } = pair.asked;
             writeln!(
                 out,
@@ -127,6 +128,18 @@ impl Report {
 }
 
 impl PairReport {
+    /// What berth did in each of its modes.
+    fn write_deeds(&self, out: &mut String) -> std::fmt::Result {
+        let rows = self.loads.first().into_iter().flat_map(|load| &load.rows);
+        for (mode, deeds) in rows.filter_map(|row| Some((row.mode, row.deeds?))) {
+            let Deeds { stops, stops_given_up, preempted, leads_lost } = deeds;
+            let given_up = if stops_given_up > 0 { format!(" ({stops_given_up} given up)") } else { String::new() };
+            let lost = if leads_lost > 0 { format!(", the lead lost {leads_lost} times") } else { String::new() };
+            writeln!(out, "{mode}: {stops} waits{given_up}, {preempted} preemptions{lost}")?;
+        }
+        Ok(())
+    }
+
     fn table(&self) -> String {
         let rows = self.loads.iter().flat_map(|load| {
             let alone = load.alone.iter().map(|rounds| {
@@ -165,7 +178,7 @@ impl Row {
         row
     }
 
-    fn of(mode: Mode, rounds: Vec<Round>, stops: Option<u64>, asked: Option<Asked>) -> Self {
+    fn of(mode: Mode, rounds: Vec<Round>, deeds: Option<Deeds>, asked: Option<Asked>) -> Self {
         let median = |of: fn(&Round) -> Option<f64>| median_of(rounds.iter().filter_map(of));
         let p99_over_alone = median(|round| round.p99_over_alone);
         let trainer_over_alone = median(|round| round.trainer_over_alone);
@@ -176,7 +189,7 @@ impl Row {
             p99_over_alone,
             trainer_per_s: median(|round| round.trainer_per_s),
             trainer_over_alone,
-            stops,
+            deeds,
             verdict: asked.map(|asked| verdict(asked, p99_over_alone, trainer_over_alone)),
             rounds,
         }
@@ -200,7 +213,7 @@ fn load_report(found: &super::MeasuredPair, load: Load) -> LoadReport {
     let row = |together: &Together| {
         let rounds: Vec<Round> = together.windows.iter().filter(is_of).map(round).collect();
         let asked = (together.mode.is_berth() && load == Load::Medium).then(|| found.pair.asked());
-        (!rounds.is_empty()).then(|| Row::of(together.mode, rounds, together.stops, asked))
+        (!rounds.is_empty()).then(|| Row::of(together.mode, rounds, together.deeds, asked))
     };
     let rows = found.together.iter().filter_map(row).collect();
     let alone = alone.clone().map(|windows| windows.map(|window| window.served.clone()).collect::<Vec<_>>());

@@ -1,8 +1,9 @@
 //! `berth bench launch`: what a launch costs with berth's library in the program, beside the bare driver.
 //!
 //! One program per way, all there at once, each with a context of its own; they launch empty kernels in turn, a batch each, so that
-//! whatever drifts drifts for all. What counts is the time of the thread that launches. `host` is the library's other end; `torch` does the
-//! same for a real training: its rate, and whether its results are the same.
+//! whatever drifts drifts for all. What counts is the time of the thread that launches. One process differs from the next by more than the
+//! library costs, so there are rounds with other processes, and a second bare program shows what that difference is. `host` is the
+//! library's other end; `torch` does the same for a real training: its rate, and whether its results are the same.
 
 pub mod host;
 pub mod report;
@@ -37,6 +38,9 @@ const LINKED_WITHIN: Duration = Duration::from_secs(10);
 pub struct Plan {
     pub gpu: GpuChoice,
     pub shim: Option<PathBuf>,
+    /// Each with programs of its own.
+    pub rounds: u32,
+    /// Of a round.
     pub batches: u32,
     /// Of a batch.
     pub launches: u32,
@@ -51,6 +55,8 @@ pub struct Plan {
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     Bare,
+    /// Another program without the library: what two of them differ by is no cost of anything.
+    BareToo,
     /// The library, and nobody at its socket.
     Loaded,
     Attached,
@@ -60,11 +66,12 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 5] = [Self::Bare, Self::Loaded, Self::Attached, Self::Leads, Self::Yields];
+    pub const ALL: [Way; 6] = [Self::Bare, Self::BareToo, Self::Loaded, Self::Attached, Self::Leads, Self::Yields];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
+            Self::BareToo => "bare-too",
             Self::Loaded => "loaded",
             Self::Attached => "attached",
             Self::Leads => "leads",
@@ -78,11 +85,11 @@ impl Way {
     }
 }
 
-/// Nanoseconds per launch, one for each batch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Nanoseconds per launch: of each round, one for each batch.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
     pub way: Way,
-    pub ns_per_launch: Vec<f64>,
+    pub rounds: Vec<Vec<f64>>,
 }
 
 pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
@@ -142,7 +149,7 @@ impl<'a> Scene<'a> {
         let program =
             Program::start(&Start { name: way.name(), invocation, environment, cgroup: None, dir: &self.dir })?;
         match way {
-            Way::Bare | Way::Loaded => {}
+            Way::Bare | Way::BareToo | Way::Loaded => {}
             Way::Attached => self.apart.expect(program.pid(), Part::Attached),
             Way::Leads => self.linked.expect(program.pid(), Part::Leads),
             Way::Yields => self.linked.expect(program.pid(), Part::Yields),
@@ -152,7 +159,7 @@ impl<'a> Scene<'a> {
 
     fn environment(&self, way: Way) -> Environment {
         let socket = match way {
-            Way::Bare => None,
+            Way::Bare | Way::BareToo => None,
             Way::Loaded => Some(self.dir.join("nobody")),
             Way::Attached => Some(self.apart.socket().to_owned()),
             Way::Leads | Way::Yields => Some(self.linked.socket().to_owned()),
@@ -172,7 +179,7 @@ impl<'a> Scene<'a> {
     /// By the library in programs of this way, so far.
     pub fn counted(&self, way: Way) -> Counted {
         match way {
-            Way::Bare | Way::Loaded => Counted::default(),
+            Way::Bare | Way::BareToo | Way::Loaded => Counted::default(),
             Way::Attached => self.apart.counted(),
             Way::Leads | Way::Yields => self.linked.counted(),
         }
@@ -193,19 +200,30 @@ impl<'a> Scene<'a> {
     fn launches(&self, plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Vec<Costs>> {
         let args = ["load", "launch", "--launches", &plan.launches.to_string()];
         let invocation = Invocation { program: std::env::current_exe()?, args: args.map(str::to_owned).to_vec() };
+        let mut costs = Way::ALL.map(|way| Costs { way, rounds: Vec::new() });
+        let Plan { rounds, batches, launches, .. } = *plan;
+        for round in 1..=rounds {
+            say(&format!("round {round} of {rounds}: {batches} batches of {launches} launches each way"));
+            let found = self.round(&invocation, batches)?;
+            costs.iter_mut().zip(found).for_each(|(costs, found)| costs.rounds.push(found));
+        }
+        Ok(costs.to_vec())
+    }
+
+    /// By other programs each time; nanoseconds per launch of each batch, in the order of the ways.
+    fn round(&self, invocation: &Invocation, batches: u32) -> anyhow::Result<Vec<Vec<f64>>> {
         let mut programs = Vec::new();
         for way in Way::ALL {
-            let mut program = self.start(way, &invocation)?;
+            let mut program = self.start(way, invocation)?;
             ready(&mut program, self.interrupt).with_context(|| format!("starting the program that {}", way.name()))?;
-            programs.push((program, Costs { way, ns_per_launch: Vec::new() }));
+            programs.push((program, Vec::new()));
         }
         self.until_attached(1, 2)?;
-        say(&format!("{} batches of {} launches each way", plan.batches, plan.launches));
-        for _ in 0..plan.batches {
+        for _ in 0..batches {
             for (program, costs) in &mut programs {
                 program.tell("go")?;
                 match program.hear(ANSWERS_WITHIN, self.interrupt)? {
-                    Said::Launched(launched) => costs.ns_per_launch.push(launched.ns_per_launch),
+                    Said::Launched(launched) => costs.push(launched.ns_per_launch),
                     other => bail!("a program said {other:?} instead of what a launch costs"),
                 }
             }

@@ -20,7 +20,8 @@ const LEAST_RATE: f64 = 0.99;
 pub struct Report {
     pub berth: String,
     pub machine: Machine,
-    pub batches: u32,
+    pub rounds: u32,
+    pub batches_per_round: u32,
     pub launches_per_batch: u32,
     pub ways: Vec<Row>,
     pub training: Option<Training>,
@@ -33,8 +34,10 @@ pub struct Report {
 pub struct Row {
     pub way: Way,
     pub ns_per_launch: Option<Quantiles>,
-    /// The median of what each batch took more than the bare one of its turn.
+    /// The median of the rounds.
     pub more_than_bare_ns: Option<f64>,
+    /// Of each round the median of what each batch took more than the bare one of its turn.
+    pub rounds_more_than_bare_ns: Vec<f64>,
 }
 
 impl Report {
@@ -47,8 +50,17 @@ impl Report {
     ) -> Self {
         let ways = rows(&costs);
         let goals = judge(&ways, training.as_ref());
-        let (berth, batches) = (env!("CARGO_PKG_VERSION").to_owned(), plan.batches);
-        Self { berth, machine, batches, launches_per_batch: plan.launches, ways, training, goals, notes }
+        Self {
+            berth: env!("CARGO_PKG_VERSION").to_owned(),
+            machine,
+            rounds: plan.rounds,
+            batches_per_round: plan.batches,
+            launches_per_batch: plan.launches,
+            ways,
+            training,
+            goals,
+            notes,
+        }
     }
 
     pub fn to_text(&self) -> String {
@@ -60,15 +72,20 @@ impl Report {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{}", self.machine.to_text())?;
-        writeln!(out, "{} batches of {} launches each way, in turn\n", self.batches, self.launches_per_batch)?;
+        let (rounds, batches, launches) = (self.rounds, self.batches_per_round, self.launches_per_batch);
+        writeln!(out, "{rounds} rounds of {batches} batches of {launches} launches each way, in turn\n")?;
         let ns = |value: Option<f64>| value.map_or("?".to_owned(), |value| format!("{value:.0}"));
         let rows = self.ways.iter().map(|row| {
             let found = row.ns_per_launch;
             let quantiles = [found.map(|found| found.p50), found.map(|found| found.p99)].map(ns);
             let more = row.more_than_bare_ns.map_or("?".to_owned(), |more| format!("{more:+.0}"));
-            [row.way.name().to_owned()].into_iter().chain(quantiles).chain([more]).collect()
+            let rounds = &row.rounds_more_than_bare_ns;
+            let least = rounds.iter().copied().reduce(f64::min);
+            let most = rounds.iter().copied().reduce(f64::max);
+            let spread = least.zip(most).map_or("?".to_owned(), |(least, most)| format!("{least:+.0} to {most:+.0}"));
+            [row.way.name().to_owned()].into_iter().chain(quantiles).chain([more, spread]).collect()
         });
-        writeln!(out, "{}", grid(&["ns per launch", "MEDIAN", "p99", "MORE"], rows.collect()))?;
+        writeln!(out, "{}", grid(&["ns per launch", "MEDIAN", "p99", "MORE", "IN ROUNDS"], rows.collect()))?;
         if let Some(training) = &self.training {
             write_training(out, training)?;
         }
@@ -89,15 +106,17 @@ fn write_training(out: &mut String, training: &Training) -> std::fmt::Result {
 }
 
 fn rows(costs: &[Costs]) -> Vec<Row> {
-    let bare = costs.iter().find(|costs| costs.way == Way::Bare);
-    let more = |costs: &Costs| {
-        let pairs = costs.ns_per_launch.iter().zip(&bare?.ns_per_launch);
-        median(&pairs.map(|(own, bare)| own - bare).collect::<Vec<_>>())
-    };
-    let row = |costs: &Costs| Row {
-        way: costs.way,
-        ns_per_launch: Quantiles::of(&costs.ns_per_launch),
-        more_than_bare_ns: more(costs),
+    let bare = costs.iter().find(|costs| costs.way == Way::Bare).map_or(&[][..], |bare| &bare.rounds);
+    let more =
+        |own: &[f64], bare: &[f64]| median(&own.iter().zip(bare).map(|(own, bare)| own - bare).collect::<Vec<_>>());
+    let row = |costs: &Costs| {
+        let rounds: Vec<f64> = costs.rounds.iter().zip(bare).filter_map(|(own, bare)| more(own, bare)).collect();
+        Row {
+            way: costs.way,
+            ns_per_launch: Quantiles::of(&costs.rounds.concat()),
+            more_than_bare_ns: median(&rounds),
+            rounds_more_than_bare_ns: rounds,
+        }
     };
     costs.iter().map(row).collect()
 }
@@ -132,7 +151,7 @@ mod tests {
     use crate::bench::report::Verdict;
 
     fn costs(way: Way, ns_per_launch: &[f64]) -> Costs {
-        Costs { way, ns_per_launch: ns_per_launch.to_vec() }
+        Costs { way, rounds: vec![ns_per_launch.to_vec()] }
     }
 
     fn results(way: Way, sha256: &str, stops: u64) -> Results {
@@ -155,8 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn what_one_process_differs_from_the_next_by_is_taken_out_by_rounds() {
+        let rounds = |way, rounds: [f64; 3]| Costs { way, rounds: rounds.map(|ns| vec![ns; 4]).to_vec() };
+        let rows =
+            rows(&[rounds(Way::Bare, [2_000.0, 2_000.0, 2_900.0]), rounds(Way::Attached, [2_800.0, 2_100.0, 3_000.0])]);
+        assert_eq!(rows[1].rounds_more_than_bare_ns, [800.0, 100.0, 100.0]);
+        assert_eq!(rows[1].more_than_bare_ns, Some(100.0));
+    }
+
+    #[test]
     fn only_what_is_uncontended_is_judged() {
-        let all = Way::ALL.map(|way| costs(way, &[if way == Way::Bare { 2_000.0 } else { 2_300.0 }]));
+        let all =
+            Way::ALL.map(|way| costs(way, &[if matches!(way, Way::Bare | Way::BareToo) { 2_000.0 } else { 2_300.0 }]));
         let judged = judge(&rows(&all), None);
         let verdicts: Vec<_> = judged.iter().map(|goal| (goal.name.as_str(), goal.verdict)).collect();
         assert_eq!(verdicts, [("a launch, loaded", Verdict::NotMet), ("a launch, attached", Verdict::NotMet)]);

@@ -67,7 +67,7 @@ impl Training {
     /// Whether the library was really there, and stopped who was to yield.
     pub fn was_proven(&self) -> bool {
         let was_there = |results: &Results| match results.way {
-            Way::Bare | Way::Loaded => results.counted == Counted::default(),
+            Way::Bare | Way::BareToo | Way::Loaded => results.counted == Counted::default(),
             Way::Attached | Way::Leads => results.counted.launches > 0,
             Way::Yields => results.counted.launches > 0 && results.counted.stops > 0,
         };

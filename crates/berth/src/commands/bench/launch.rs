@@ -16,15 +16,18 @@ Examples:
   berth bench launch --gpu real --json
   berth bench launch --gpu real --torch gpu/torch     also a training's rate, and its results
 
-Ways: bare, loaded (the library, and no daemon), attached, leads (somebody yields to it), yields.
+Ways: bare, bare-too (another one: what processes differ by anyway), loaded (the library, and no daemon), attached, leads (somebody yields to it), yields.
 No daemon is needed: the measurement is the library's other end itself.";
 
 /// What a launch costs with berth's library in the program
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Batches of each way
-    #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Rounds, each with other processes
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Batches of each way in a round
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     batches: u32,
     /// Launches of a batch
     #[arg(long, value_name = "COUNT", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
@@ -59,6 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
             Gpu::Real => GpuChoice::Real,
         },
         shim: args.shim.clone(),
+        rounds: args.rounds,
         batches: args.batches,
         launches: args.launches,
         torch: args.torch.clone(),

@@ -2,6 +2,8 @@ use super::super::MeasuredPair;
 use super::*;
 use crate::bench::colocate::mode::Mps;
 
+const DEEDS: Deeds = Deeds { stops: 7, stops_given_up: 0, preempted: 2, leads_lost: 1 };
+
 fn served(p99_ms: f64) -> Served {
     Served {
         rate: 200.0,
@@ -27,7 +29,7 @@ fn berth() -> Mode {
 
 fn report(together: Vec<(Mode, Vec<Window>)>) -> Report {
     let alone = |p99, steps| Alone { windows: vec![window(p99, None)], service_ms: 1.3, trainer_per_s: Some(steps) };
-    let together = together.into_iter().map(|(mode, windows)| Together { mode, windows, stops: Some(7) }).collect();
+    let together = together.into_iter().map(|(mode, windows)| Together { mode, windows, deeds: Some(DEEDS) }).collect();
     let pair = MeasuredPair { pair: Pair::TorchResnet, alone: vec![alone(2.0, 20.0), alone(2.2, 22.0)], together };
     Report::of(&Measured {
         machine: Machine::example(),
@@ -63,9 +65,14 @@ fn of_several_rounds_the_median_counts_and_all_are_shown() {
     let rounds = vec![window(2.1, Some(14.7)), window(4.2, Some(15.75)), window(2.31, Some(16.8))];
     let report = report(vec![(berth(), rounds)]);
     let row = &report.pairs[0].loads[0].rows[0];
-    assert_eq!((row.rounds.len(), row.stops, row.verdict), (3, Some(7), Some(Verdict::Met)), "{row:?}");
+    assert_eq!((row.rounds.len(), row.deeds, row.verdict), (3, Some(DEEDS), Some(Verdict::Met)), "{row:?}");
     assert_eq!((row.p99_over_alone, row.trainer_over_alone), (Some(1.1), Some(0.75)));
     assert!(report.to_text().contains("×1.10 (×1.00–×2.00)"), "{}", report.to_text());
+    assert!(
+        report.to_text().contains("berth-slo: 7 waits, 2 preemptions, the lead lost 1 times"),
+        "{}",
+        report.to_text()
+    );
 }
 
 #[test]
