@@ -84,6 +84,26 @@ fn a_leaders_word_is_up_before_its_work_and_down_after_it() {
 }
 
 #[test]
+fn a_leaders_many_small_kernels_cost_it_no_event_each() {
+    let daemon = Daemon::start();
+    let (mut tenant, client) = attached(&daemon, orders);
+    let link = Link::new();
+    client.leads(1, &link);
+    tenant.until("a word that is raised", |tenant| {
+        tenant.run("launch s0 1000 1");
+        link.word() != 0
+    });
+    for stream in ["s0", "0"] {
+        let records = tenant.calls("cuEventRecord");
+        tenant.run(&format!("launch {stream} 1000 500"));
+        tenant.run(&format!("sync {stream}"));
+        until("the word to go down", || link.word() == 0);
+        let more = tenant.calls("cuEventRecord") - records;
+        assert!((1..100).contains(&more), "{more} events for 500 kernels in {stream}");
+    }
+}
+
+#[test]
 fn a_word_stays_up_between_pieces_of_work_that_follow_each_other() {
     let daemon = Daemon::start();
     let (mut tenant, client) = attached(&daemon, |orders| orders.linger_ns.store(2_000_000_000, Ordering::Relaxed));
