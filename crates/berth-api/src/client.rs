@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use berth_model::control::{Admission, Candidate, DeadlineStanding, Explanation, FindingRow, SloStanding};
+use berth_model::control::{Admission, Candidate, DeadlineStanding, Explanation, FindingRow, MoodRow, SloStanding};
 use berth_model::history::{Query, Told};
 use berth_model::watch::series::{SeriesQuery, SeriesTold};
 
@@ -176,6 +176,11 @@ impl Client {
     /// What is noticed of one tenant, or of all that the caller may be told of.
     pub async fn findings(&self, tenant: Option<&str>) -> Result<Vec<FindingRow>, ClientError> {
         self.get(&with_query(paths::FINDINGS, &[("tenant", tenant.map(str::to_owned))])).await
+    }
+
+    /// What its owner's words have come to.
+    pub async fn mood(&self, tenant: &str) -> Result<MoodRow, ClientError> {
+        self.get(&with_query(paths::FEEDBACK, &[("tenant", Some(tenant.to_owned()))])).await
     }
 
     /// Figures over time, those the caller may see.

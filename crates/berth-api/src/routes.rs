@@ -126,7 +126,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Served>)> {
         (paths::SLOS, get(kernels::slos)),
         (paths::ADMIT, get(deadline::admit)),
         (paths::HISTORY, get(history::history)),
-        (paths::FEEDBACK, post(watch::feedback)),
+        (paths::FEEDBACK, get(watch::mood).post(watch::feedback)),
         (paths::FINDINGS, get(watch::findings)),
         (paths::SERIES, get(watch::series)),
         (paths::REPORT, get(report)),

@@ -378,11 +378,12 @@ impl Loop {
 
     /// Tells the level of kernels what is known of those who take part there.
     fn attend_kernels(&mut self, snapshot: &Snapshot, now: &Anchor) -> Option<KernelLevel> {
-        let Self { kernels, manager, monitor, slos, kernel_rules, .. } = self;
+        let Self { kernels, manager, monitor, slos, kernel_rules, watch, .. } = self;
         let terms =
             |tenant: &TenantKey| kernel_terms(monitor, snapshot, kernel_rules, tenant, slos.said(tenant).as_ref());
         let is_held = |tenant: &TenantKey| manager.as_ref().is_ok_and(|manager| manager.is_kept_off(tenant, now.mono));
-        kernels.as_mut()?.attend(snapshot, &terms, &is_held)
+        let weight = |tenant: &TenantKey| watch.weight(tenant, now.mono);
+        kernels.as_mut()?.attend(snapshot, &terms, &is_held, &weight)
     }
 
     /// Answers those who asked about the level of kernels.

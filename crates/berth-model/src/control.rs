@@ -20,7 +20,7 @@ use crate::settings::{EdfSettings, FifoSettings, KernelPolicyName, PaperSettings
 use crate::snapshot::{HoldRow, TaskRow, TaskState};
 pub use deadline::{Admission, Candidate, DeadlineAsk, DeadlineStanding, DueWork, Fits, GpuAdmission};
 pub use kernels::{GivenSlo, KernelAsk, SloStanding};
-pub use watch::{FindingRow, Heard, WatchAsk};
+pub use watch::{FindingRow, Heard, MoodRow, WatchAsk};
 
 /// Names listed in an error; more would hide the rest.
 const MOST_NAMES: usize = 12;
@@ -90,6 +90,7 @@ pub enum Answer {
     Slos(Vec<SloStanding>),
     KernelPolicy(KernelPolicyName),
     Heard(Box<Heard>),
+    Mood(Box<MoodRow>),
     Findings(Vec<FindingRow>),
     /// The latest first, no more than a few hundred.
     Pasts(Vec<Past>),

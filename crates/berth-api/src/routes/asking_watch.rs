@@ -1,7 +1,7 @@
 //! Asking for figures and findings over a real socket: what is asked reaches the daemon with who asks.
 
 use berth_model::TenantKey;
-use berth_model::control::{FindingRow, Heard, WatchAsk};
+use berth_model::control::{FindingRow, Heard, MoodRow, WatchAsk};
 use berth_model::watch::Kind;
 use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::{Bucket, Key, Line, Metric, Of, Owner, SeriesQuery, SeriesTold};
@@ -18,6 +18,10 @@ pub(in crate::routes) fn heard() -> Heard {
         weight: 1.1,
         is_kept: true,
     }
+}
+
+pub(in crate::routes) fn mood() -> MoodRow {
+    MoodRow { tenant: TenantKey::User { uid: 7 }, name: "x".into(), mood: -0.5, weight: 1.1 }
 }
 
 pub(in crate::routes) fn finding() -> FindingRow {
@@ -48,6 +52,13 @@ async fn a_word_reaches_the_loop_and_others_than_those_there_are_do_not() {
     let unknown = json!({"tenant": "x", "said": "awful"});
     let error = client.post::<Heard>(paths::FEEDBACK, &unknown).await.unwrap_err();
     assert!(error.to_string().contains("awful") && error.to_string().contains("slow"), "{error}");
+}
+
+#[tokio::test]
+async fn what_words_have_come_to_is_asked_of_one_tenant() {
+    let (daemon, client) = answering(Ok(Answer::Mood(Box::new(mood()))));
+    assert_eq!(client.mood("/a b&c").await.unwrap(), mood());
+    assert_eq!(asked(&daemon).what, What::Watch(WatchAsk::Mood { tenant: "/a b&c".into() }));
 }
 
 #[tokio::test]

@@ -32,10 +32,10 @@ fn the_document_lists_exactly_the_paths_there_are() {
     assert_eq!(keys(&document()["paths"]), served);
     for (path, item) in document()["paths"].as_object().unwrap() {
         let methods = match path.as_str() {
-            paths::HOLD | paths::RELEASE | paths::DEADLINE | paths::FEEDBACK | paths::SLO | paths::KERNEL_POLICY => {
+            paths::HOLD | paths::RELEASE | paths::DEADLINE | paths::SLO | paths::KERNEL_POLICY => {
                 vec!["post"]
             }
-            paths::POLICY => vec!["get", "post"],
+            paths::POLICY | paths::FEEDBACK => vec!["get", "post"],
             _ => vec!["get"],
         };
         assert_eq!(keys(item).iter().collect::<Vec<_>>(), methods, "{path}");
@@ -96,6 +96,7 @@ fn the_document_s_schemas_have_exactly_the_keys_of_the_answers() {
         ("WatchTotals", json(&snapshot.watch)),
         ("SeriesTotals", json(&snapshot.watch.series)),
         ("Heard", json(&asking::watch::heard())),
+        ("Mood", json(&asking::watch::mood())),
         ("Finding", json(&asking::watch::finding())),
         ("Series", json(&SeriesTold::default())),
         ("Line", json(&asking::watch::line())),

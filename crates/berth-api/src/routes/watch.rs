@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use berth_model::Span;
-use berth_model::control::{Answer, FindingRow, Heard, WatchAsk, What};
+use berth_model::control::{Answer, FindingRow, Heard, MoodRow, WatchAsk, What};
 use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::{Metric, SeriesQuery, SeriesTold};
 use jiff::Timestamp;
@@ -25,6 +25,12 @@ pub struct FeedbackRequest {
     /// Name, beginning of the container's id, cgroup path, user, or key.
     pub tenant: String,
     pub said: Feedback,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MoodQuery {
+    tenant: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,6 +57,18 @@ pub(crate) async fn feedback(
     let FeedbackRequest { tenant, said } = request;
     match served.ask(peer_of(peer), What::Watch(WatchAsk::Feedback { tenant, said })).await? {
         Answer::Heard(heard) => Ok(Json(*heard)),
+        _ => Err(ApiError::Unexpected),
+    }
+}
+
+pub(crate) async fn mood(
+    State(served): State<Served>,
+    peer: Caller,
+    query: Result<Query<MoodQuery>, QueryRejection>,
+) -> Result<Json<MoodRow>, ApiError> {
+    let Query(MoodQuery { tenant }) = query.map_err(|error| bad(paths::FEEDBACK, &error.body_text()))?;
+    match served.ask(peer_of(peer), What::Watch(WatchAsk::Mood { tenant })).await? {
+        Answer::Mood(mood) => Ok(Json(*mood)),
         _ => Err(ApiError::Unexpected),
     }
 }

@@ -17,6 +17,8 @@ use super::reading::{Doing, Totals};
 
 /// Longer no request is.
 const LONGEST: Duration = Duration::from_secs(3_600);
+/// Over about this long it counts who had how much of the GPU: with all of a day, one that counts a little more from now on would have hours to make up for.
+const LATELY: Duration = Duration::from_secs(10);
 /// Weight of the latest request in what one usually takes.
 const FOLLOWS: f64 = 0.2;
 
@@ -49,12 +51,14 @@ pub(super) struct Lane {
     pub gpu: GpuUuid,
     pub sms: u32,
     pub divides: bool,
-    pub arrived: Mono,
     pub totals: Totals,
     pub doing: Doing,
     pub book: Book,
     /// Time in which it had work and might run, its part where others ran beside it.
     pub served_ns: u64,
+    /// The same of late, and the time it is about, in seconds: both fade.
+    had_lately: f64,
+    lately: f64,
     /// Since when it has work and may not run.
     pub waiting_since: Option<Mono>,
     /// When it last was seen to have copied.
@@ -101,11 +105,11 @@ impl Client {
     }
 
     /// A second lane with the same GPU is a mistake, and has no say.
-    pub fn add_lane(&mut self, lane: message::Lane, now: Mono) -> bool {
+    pub fn add_lane(&mut self, lane: message::Lane) -> bool {
         let gpu = gpu_uuid(lane.uuid);
         let is_new = self.lanes.values().all(|other| other.gpu != gpu);
         if is_new {
-            self.lanes.insert(lane.lane, Lane::new(gpu, lane, now));
+            self.lanes.insert(lane.lane, Lane::new(gpu, lane));
         }
         is_new
     }
@@ -173,16 +177,17 @@ impl Ring {
 }
 
 impl Lane {
-    fn new(gpu: GpuUuid, lane: message::Lane, now: Mono) -> Self {
+    fn new(gpu: GpuUuid, lane: message::Lane) -> Self {
         Self {
             gpu,
             sms: lane.sm_count,
             divides: lane.divides,
-            arrived: now,
             totals: Totals::default(),
             doing: Doing::default(),
             book: Book::default(),
             served_ns: 0,
+            had_lately: 0.0,
+            lately: 0.0,
             waiting_since: None,
             copied_at: None,
             copied_bytes: 0,
@@ -196,8 +201,11 @@ impl Lane {
 
     /// Time has passed in which it might run beside so many others with work, or had to wait.
     pub fn pass(&mut self, may_run: bool, together: usize, passed: Duration, now: Mono) {
+        let fades = (-passed.as_secs_f64() / LATELY.as_secs_f64()).exp();
+        (self.had_lately, self.lately) = (self.had_lately * fades, self.lately * fades + passed.as_secs_f64());
         if self.doing.busy && may_run {
             let part = passed.as_nanos() / together.max(1) as u128;
+            self.had_lately += passed.as_secs_f64() / together.max(1) as f64;
             self.served_ns = self.served_ns.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
         }
         self.waiting_since = (self.doing.busy && !may_run).then(|| self.waiting_since.unwrap_or(now));
@@ -209,6 +217,12 @@ impl Lane {
             self.last = self.under_way.map(|one| (one.began, self.had(one))).or(self.last);
             self.under_way = began.map(|began| UnderWay { began, served_ns: self.served_ns });
         }
+    }
+
+    /// GPU time it had of late, and since when that is.
+    pub fn had_lately(&self, now: Mono) -> (Duration, Mono) {
+        let since = Mono(now.0.saturating_sub(nanos(Duration::from_secs_f64(self.lately))));
+        (Duration::from_secs_f64(self.had_lately), since)
     }
 
     fn had(&self, one: UnderWay) -> Duration {
@@ -226,6 +240,10 @@ impl Lane {
     pub fn work(&self) -> Option<Work> {
         self.under_way.map(|one| Work { began: one.began, done: self.had(one), takes: self.takes })
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// As NVML writes it.
@@ -257,7 +275,7 @@ mod tests {
 
     fn lane() -> Lane {
         let told = message::Lane { lane: 0, uuid: [0; 16], sm_count: 132, waits_on_gpu: true, divides: true };
-        Lane::new(gpu_uuid([0; 16]), told, Mono(0))
+        Lane::new(gpu_uuid([0; 16]), told)
     }
 
     #[test]
@@ -274,6 +292,21 @@ mod tests {
         let mut unseen = lane_with(ms(3));
         unseen.ended(Mono(9), ms(3));
         assert_eq!(unseen.takes, Some(ms(3)));
+    }
+
+    #[test]
+    fn what_it_had_of_late_is_its_part_of_seconds_and_not_of_a_day() {
+        let (ms, mut lane) = (Duration::from_millis, lane());
+        let part = |lane: &Lane, now| {
+            let (had, since) = lane.had_lately(Mono(now));
+            had.as_secs_f64() / Mono(now).since(since).as_secs_f64()
+        };
+        lane.doing = Doing { busy: true, since: Some(Mono(1)), ..Doing::default() };
+        (0..4_000).for_each(|_| lane.pass(true, 2, ms(10), Mono(1)));
+        assert!((part(&lane, 100_000_000_000) - 0.5).abs() < 1e-6);
+        (0..4_000).for_each(|_| lane.pass(false, 1, ms(10), Mono(1)));
+        assert!(part(&lane, 100_000_000_000) < 0.01, "40 s ago it had half");
+        assert_eq!(Duration::from_nanos(lane.served_ns), Duration::from_secs(20), "which is shown");
     }
 
     fn lane_with(takes: Duration) -> Lane {

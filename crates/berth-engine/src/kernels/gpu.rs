@@ -156,19 +156,21 @@ impl Gpu {
             let slo = self.slo(client, lane, standing, cast, now);
             // Who belongs to nobody shares with nobody but its own processes.
             let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));
+            // Fairness is of the last seconds.
+            let (had, arrived) = lane.had_lately(now);
             Some(kernels::Client {
                 id: kernels::ClientId(id.0),
                 tenant: one.tenant.clone(),
                 owner,
                 attainment: self.guests.get(&one.tenant).and_then(|guest| guest.goals.attainment(&slo)),
                 slo,
-                arrived: lane.arrived,
+                arrived,
                 busy: one.busy,
                 waiting_since: lane.waiting_since,
                 profile: lane.book.profile(lane.takes),
                 work: lane.work(),
-                served_ns: lane.served_ns,
-                voice: kernels::Voice::default(),
+                served_ns: u64::try_from(had.as_nanos()).unwrap_or(u64::MAX),
+                voice: standing.map(|standing| standing.voice).unwrap_or_default(),
             })
         });
         each.collect()

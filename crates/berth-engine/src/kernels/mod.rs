@@ -127,12 +127,13 @@ impl Kernels {
     }
 
     /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it. `is_held`: it is kept off the
-    /// GPU.
+    /// GPU. `weight`: what its owner's words make of its weight.
     pub fn attend(
         &mut self,
         snapshot: &Snapshot,
         terms: &dyn Fn(&TenantKey) -> Terms,
         is_held: &dyn Fn(&TenantKey) -> bool,
+        weight: &dyn Fn(&TenantKey) -> f64,
     ) -> Option<KernelLevel> {
         let (tenants, level) = {
             let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +141,7 @@ impl Kernels {
         };
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
-            let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant));
+            let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), weight(&tenant));
             if self.told.get(&tenant) != Some(&now) {
                 self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
                 self.told.insert(tenant, now);

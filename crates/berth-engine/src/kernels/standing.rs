@@ -7,12 +7,13 @@ use berth_model::settings::KernelSettings;
 use berth_model::slo::{GoalBound, within};
 use berth_model::snapshot::TaskRow;
 use berth_model::{GpuUuid, ProcessKind, Slo, TenantKey};
+use berth_policy::kernels::Voice;
 use berth_store::slos::SetSlo;
 
 /// By which a container asks to take part.
 pub const LABEL: &str = "berth.kernel-level";
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Standing {
     pub name: String,
     pub owner: Option<String>,
@@ -27,6 +28,8 @@ pub(crate) struct Standing {
     pub is_mps: bool,
     /// berth or somebody else keeps it off the GPU, or is about to.
     pub is_held: bool,
+    /// What its owner says of how it does.
+    pub voice: Voice,
 }
 
 /// What was said of a tenant, by labels and by persons.
@@ -54,7 +57,8 @@ pub(crate) fn terms(
     Terms { takes_part: takes_part(tenant, labels, settings), slo, wrong }
 }
 
-pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_held: bool) -> Standing {
+/// `weight`: what its owner's words make of its weight. It fades all the time, and counts by the hundredth.
+pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_held: bool, weight: f64) -> Standing {
     let own: Vec<&TaskRow> = rows.iter().filter(|row| row.tenant.is(tenant)).collect();
     let Terms { takes_part, slo, wrong } = terms;
     Standing {
@@ -66,6 +70,7 @@ pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_he
         gpus: own.iter().filter_map(|row| row.gpu_uuid.clone()).collect(),
         is_mps: own.iter().any(|row| row.process_kinds.contains(&ProcessKind::MpsClient)),
         is_held,
+        voice: Voice::new((weight * 100.0).round() / 100.0),
     }
 }
 
@@ -100,6 +105,13 @@ mod tests {
         let all = KernelSettings { all: true, ..settings.clone() };
         assert_eq!(takes_part(&container, None, &all), Some(true));
         assert_eq!(takes_part(&TenantKey::User { uid: 7 }, None, &settings), Some(true));
+    }
+
+    #[test]
+    fn words_that_fade_are_told_by_the_hundredth() {
+        let voice = |weight| standing(&TenantKey::User { uid: 7 }, &[], Terms::default(), false, weight).voice;
+        assert_eq!((voice(1.0871), voice(1.0869)), (Voice::new(1.09), Voice::new(1.09)));
+        assert_eq!(voice(1.0), Voice::default());
     }
 
     #[test]

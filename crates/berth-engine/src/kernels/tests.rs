@@ -16,6 +16,7 @@ use berth_host::shim::{Shim, Told};
 use berth_model::kernels::{KernelLevel, KernelNews, KernelRole, KernelRow};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Event, GpuUuid, Mono, ProcKey, ProcessFacts, Slo, TenantKey};
+use berth_policy::kernels::Voice;
 use berth_proto::shim::message::{Lane, Packet};
 use berth_proto::shim::sys::Page;
 use berth_proto::shim::{FromClient, FromDaemon, LaneOrders, Ledger, Orders, Request, Stop, VERSION};
@@ -363,6 +364,28 @@ fn one_without_a_goal_that_others_wait_for_in_their_turn_loses_no_lead() {
     stage.pass_while(Duration::from_secs(9), &mut [&mut one, &mut other], |_, clients| clients[0].raise(1));
     assert!(!stage.news("one").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
     assert_eq!(stage.row("one").role, KernelRole::Equal);
+}
+
+#[test]
+fn one_whose_owner_complains_gets_more_among_equals() {
+    let mut stage = Stage::start();
+    let (mut one, mut other) = (stage.client("one", &[]), stage.client("other", &[]));
+    one.works(true, stage.now);
+    other.works(true, stage.now);
+    // As it was shown last: asking anew would pass time without a look.
+    let served = |stage: &Stage, name: &str| {
+        let rows = stage.shared.lock().unwrap().level.clone().unwrap().rows;
+        rows.into_iter().find(|row| row.tenant == tenant(name)).map_or(0.0, |row| row.served_seconds)
+    };
+    let mut ratio = |stage: &mut Stage| {
+        stage.pass(Duration::from_secs(4), &mut [&mut one, &mut other]);
+        served(stage, "other") / served(stage, "one")
+    };
+    let equal = ratio(&mut stage);
+    assert!((0.95..1.05).contains(&equal), "{equal}");
+    stage.knows("other", &[], |standing| standing.voice = Voice::new(1.25));
+    let heard = ratio(&mut stage);
+    assert!((1.15..1.3).contains(&heard), "{heard}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl World {
             Told::Asks { client, facts, clock } => self.asks(client, facts, clock, now),
             Told::Lane { client, lane } => {
                 let Some(known) = self.clients.get_mut(&client) else { return };
-                if known.add_lane(lane, now) && known.takes_part {
+                if known.add_lane(lane) && known.takes_part {
                     self.put_on_gpus(client);
                 }
             }

@@ -1,6 +1,6 @@
 //! What people say and ask: of a tenant only its owner and administrators, and they alone are told.
 
-use berth_model::control::{Answer, Caller, FindingRow, Heard, Refusal, WatchAsk, find};
+use berth_model::control::{Answer, Caller, FindingRow, Heard, MoodRow, Refusal, WatchAsk, find};
 use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::{Key, Metric};
 use berth_model::{TaskRow, TenantKey};
@@ -12,6 +12,7 @@ impl Watch {
         for (caller, ask, reply) in std::mem::take(&mut self.asks) {
             reply(match ask {
                 WatchAsk::Feedback { tenant, said } => self.hear(&caller, &tenant, said, sight),
+                WatchAsk::Mood { tenant } => self.mood(&caller, &tenant, sight),
                 WatchAsk::Findings { tenant } => self.tell(&caller, tenant.as_deref(), sight),
             });
         }
@@ -36,6 +37,13 @@ impl Watch {
         let key = Key { of, gpu: None, metric: Metric::Feedback };
         self.keep(vec![(key, said.score())], now);
         Ok(Answer::Heard(Box::new(heard)))
+    }
+
+    fn mood(&self, caller: &Caller, whom: &str, sight: &Sight<'_>) -> Result<Answer, Refusal> {
+        let (tenant, now) = (permitted(caller, whom, sight)?, sight.now.mono);
+        let mood = self.tenants.get(tenant).map_or(0.0, |watched| watched.mood.get(now));
+        let (name, weight) = (name(tenant, sight), self.weight(tenant, now));
+        Ok(Answer::Mood(Box::new(MoodRow { tenant: tenant.clone(), name, mood, weight })))
     }
 
     fn tell(&self, caller: &Caller, whom: Option<&str>, sight: &Sight<'_>) -> Result<Answer, Refusal> {

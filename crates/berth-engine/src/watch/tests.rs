@@ -278,6 +278,11 @@ fn a_word_is_its_owner_s_is_kept_and_is_shown_to_nobody_else() {
     let Ok(Answer::Heard(heard)) = host.ask(user(1000, "ada"), ask) else { panic!("it is hers") };
     let Heard { said, weight, is_kept, .. } = *heard;
     assert!(said == Feedback::Slow && weight > 1.0 && is_kept);
+    let mood = |host: &mut Host, caller| host.ask(caller, WatchAsk::Mood { tenant: "ada".into() });
+    let Ok(Answer::Mood(told)) = mood(&mut host, user(1000, "ada")) else { panic!("it is hers") };
+    assert!((told.weight - weight).abs() < 1e-3 && told.mood < 0.0, "{told:?}");
+    let refused = mood(&mut host, user(1001, "eve"));
+    assert!(matches!(refused, Err(Refusal::NotYours { .. })), "{refused:?}");
     host.watch.writer.as_ref().unwrap().flush();
     let seen = |caller: Caller| {
         let query = SeriesQuery { metric: Some(Metric::Feedback), ..SeriesQuery::default() };

@@ -12,6 +12,8 @@ use crate::watch::feedback::Feedback;
 pub enum WatchAsk {
     /// How it does, by its owner's word.
     Feedback { tenant: String, said: Feedback },
+    /// What its owner's words have come to.
+    Mood { tenant: String },
     /// What is noticed now: of one tenant, or of everybody the caller may be told of.
     Findings { tenant: Option<String> },
 }
@@ -24,10 +26,21 @@ pub struct Heard {
     pub said: Feedback,
     /// What has been said lately, −1 (complaints alone) to 1.
     pub mood: f64,
-    /// By which its weight is multiplied, where a policy goes by weights.
+    /// By which its weight is multiplied at the level of kernels.
     pub weight: f64,
     /// It is written down. `false`: it counts for this daemon only.
     pub is_kept: bool,
+}
+
+/// What the words about a tenant have come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MoodRow {
+    pub tenant: TenantKey,
+    pub name: String,
+    /// −1, complaints alone, to 1; 0 where nothing was said.
+    pub mood: f64,
+    /// By which its weight is multiplied at the level of kernels.
+    pub weight: f64,
 }
 
 /// Something that is not as it should be.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use berth_model::Settings;
-use berth_model::control::{DeadlineStanding, Explanation, FindingRow, PastHold, SloStanding};
+use berth_model::control::{DeadlineStanding, Explanation, FindingRow, MoodRow, PastHold, SloStanding};
 use berth_model::fields::elapsed;
 use berth_model::hold::Means;
 use berth_model::snapshot::DeadlineRow;
@@ -55,9 +55,17 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             let deadline = deadline(&settings, &told)?;
             let noticed = noticed(&settings, &told)?;
             let kernels = kernels(&settings, &told)?;
+            let mood = mood(&settings, &told)?;
             match args.json {
-                true => Stdout::json(&Explained { kernels, ..Explained::of(&told, deadline, noticed) })?,
-                false => Stdout::text(&text(&told, deadline.as_ref(), &noticed, kernels.as_ref(), now, &zone))?,
+                true => Stdout::json(&Explained { kernels, mood, ..Explained::of(&told, deadline, noticed) })?,
+                false => Stdout::text(&text(
+                    &told,
+                    deadline.as_ref(),
+                    &noticed,
+                    (kernels.as_ref(), mood.as_ref()),
+                    now,
+                    &zone,
+                ))?,
             }
         }
         Err(error) if error.is_nobody() => match left::find(&settings, &args.tenant)? {
@@ -83,12 +91,14 @@ struct Explained<'a> {
     noticed: Vec<FindingRow>,
     /// Its goals at the level of kernels, and how it does there; `None` where it has none and does not take part.
     kernels: Option<SloStanding>,
+    /// What its owner's words have come to; none also for those who may not be told.
+    mood: Option<MoodRow>,
 }
 
 impl<'a> Explained<'a> {
     fn of(told: &'a Explanation, standing: Option<DeadlineStanding>, noticed: Vec<FindingRow>) -> Self {
         let (deadline, unread_labels) = standing.map(|its| (its.counts, its.unread_labels)).unwrap_or_default();
-        Self { told, deadline, unread_labels, noticed, kernels: None }
+        Self { told, deadline, unread_labels, noticed, kernels: None, mood: None }
     }
 }
 
@@ -114,11 +124,20 @@ fn kernels(settings: &Settings, told: &Explanation) -> Result<Option<SloStanding
     Ok(standing.filter(|standing| !standing.rows.is_empty() || !standing.counts.is_empty()))
 }
 
+/// `None` also for those who may not be told, and of a daemon that does not tell.
+fn mood(settings: &Settings, told: &Explanation) -> Result<Option<MoodRow>> {
+    let tenant = told.tenant.to_string();
+    Ok(ask(settings, |client| async move { client.mood(&tenant).await })?.ok())
+}
+
+/// Its goals at the level of kernels, and what its owner's words have come to there.
+type InKernels<'a> = (Option<&'a SloStanding>, Option<&'a MoodRow>);
+
 fn text(
     told: &Explanation,
     deadline: Option<&DeadlineStanding>,
     noticed: &[FindingRow],
-    kernels: Option<&SloStanding>,
+    (kernels, mood): InKernels<'_>,
     now: Timestamp,
     zone: &TimeZone,
 ) -> String {
@@ -127,7 +146,7 @@ fn text(
     let deadline = deadline.into_iter().flat_map(words::deadline::of_standing);
     let kernels = kernels.into_iter().flat_map(of_kernels);
     let noticed = noticed.iter().map(|finding| ("noticed", words::watch::finding(finding, now)));
-    let facts = facts(told).into_iter().chain(deadline).chain(kernels).chain(noticed);
+    let facts = facts(told).into_iter().chain(deadline).chain(kernels).chain(mood.and_then(of_mood)).chain(noticed);
     lines.extend(facts.map(|(what, value)| format!("  {what:<10}  {value}")));
     let text: String = lines.into_iter().map(|line| printable(&line) + "\n").collect();
     text + &past(&told.history, now, zone)
@@ -138,6 +157,13 @@ fn of_kernels(standing: &SloStanding) -> Vec<(&'static str, String)> {
         return vec![("kernels", "it has goals and does not take part at the level of kernels".to_owned())];
     }
     standing.rows.iter().flat_map(words::kernels::facts).collect()
+}
+
+/// Nothing where nothing was said of late, or it has faded.
+fn of_mood(mood: &MoodRow) -> Option<(&'static str, String)> {
+    let words = if mood.mood < 0.0 { "complaints" } else { "praise" };
+    let counts = (mood.weight - 1.0).abs() >= 0.005;
+    counts.then(|| ("feedback", format!("{words} of late; it counts ×{:.2} at the level of kernels", mood.weight)))
 }
 
 /// Holds of the past, newest first, below what is told of the present.
@@ -181,6 +207,8 @@ mod tests {
     use berth_model::snapshot::{HoldRow, StandsAt};
 
     use super::*;
+
+    const NONE: InKernels<'static> = (None, None);
     use crate::testing::{at, deadlines, explained, waiting};
 
     fn standing(name: &str) -> DeadlineStanding {
@@ -199,7 +227,7 @@ mod tests {
 
     #[test]
     fn one_who_has_a_deadline_is_told_all_about_it() {
-        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), &[], None, at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), Some(&standing("trainer")), &[], NONE, at(0), &TimeZone::UTC));
         let told = explained(None);
         let json = serde_json::to_value(Explained::of(&told, Some(standing("trainer")), Vec::new())).unwrap();
         assert_eq!((&json["name"], &json["deadline"]["work"]["risk"]), (&"train-8".into(), &"safe".into()));
@@ -209,7 +237,7 @@ mod tests {
     fn a_label_that_is_not_understood_is_told_to_people_and_programs() {
         let unread_labels = vec!["`berth.deadline`: `abc` is not a deadline".to_owned()];
         let standing = DeadlineStanding { counts: None, unread_labels, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], NONE, at(0), &TimeZone::UTC);
         let lines = "  deadline    none\n  label       not understood: `berth.deadline`: `abc` is not a deadline\n";
         assert!(told.contains(lines), "{told}");
         let told = explained(None);
@@ -221,10 +249,10 @@ mod tests {
     fn a_deadline_that_a_person_took_away_is_told_as_such() {
         let given = Some(Given { deadline: None, by_uid: 0, at: at(-5) });
         let standing = DeadlineStanding { given, counts: None, ..standing("trainer") };
-        let told = text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC);
+        let told = text(&explained(None), Some(&standing), &[], NONE, at(0), &TimeZone::UTC);
         assert!(told.contains("  deadline    none: taken away by root, whatever its labels say\n"), "{told}");
         let standing = DeadlineStanding { given: None, ..standing };
-        assert!(!text(&explained(None), Some(&standing), &[], None, at(0), &TimeZone::UTC).contains("deadline"));
+        assert!(!text(&explained(None), Some(&standing), &[], NONE, at(0), &TimeZone::UTC).contains("deadline"));
     }
 
     #[test]
@@ -240,18 +268,18 @@ mod tests {
             vec![PastHold { at: at(-14), what: held(None) }, PastHold { at: at(-120), what: held(Some(release)) }];
         let hold = HoldRow { stands_at: Some(StandsAt::FirstLaunch), ..waiting() };
         let told = Explanation { history, ..explained(Some(hold)) };
-        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), &[], None, at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&told, Some(&standing("train-8")), &[], NONE, at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn one_who_is_free_and_was_never_held() {
-        insta::assert_snapshot!(text(&explained(None), None, &[], None, at(0), &TimeZone::UTC));
+        insta::assert_snapshot!(text(&explained(None), None, &[], NONE, at(0), &TimeZone::UTC));
     }
 
     #[test]
     fn escape_sequences_in_names_do_not_reach_the_terminal() {
         let told = Explanation { name: "a\u{1b}[2J".into(), ..explained(None) };
-        assert!(!text(&told, None, &[], None, at(0), &TimeZone::UTC).contains('\u{1b}'));
+        assert!(!text(&told, None, &[], NONE, at(0), &TimeZone::UTC).contains('\u{1b}'));
     }
 
     #[test]
@@ -265,10 +293,25 @@ mod tests {
             sure: 0.98,
             words: "its memory grows by 2.0 GiB an hour".into(),
         };
-        let told = text(&explained(None), None, &[finding], None, at(0), &TimeZone::UTC);
+        let told = text(&explained(None), None, &[finding], NONE, at(0), &TimeZone::UTC);
         assert!(
             told.contains("noticed     its memory grows by 2.0 GiB an hour on GPU 1, for 10m00s (98 % sure)"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn words_that_count_are_told_and_those_that_have_faded_are_not() {
+        let mood = |mood, weight| MoodRow {
+            tenant: berth_model::TenantKey::User { uid: 7 },
+            name: "trainer".into(),
+            mood,
+            weight,
+        };
+        let told = |row: &MoodRow| text(&explained(None), None, &[], (None, Some(row)), at(0), &TimeZone::UTC);
+        let slow = told(&mood(-0.4, 1.09));
+        assert!(slow.contains("feedback    complaints of late; it counts ×1.09 at the level of kernels"), "{slow}");
+        assert!(told(&mood(0.4, 0.91)).contains("praise of late; it counts ×0.91"));
+        assert!(!told(&mood(-0.01, 1.002)).contains("feedback"));
     }
 }

@@ -21,7 +21,8 @@ Examples:
 
 Words: good, uneven (sometimes fast, sometimes slow), slow, late, stuck. Owners say it of what is
 theirs, root of everything; nobody else is shown it. It counts half after half an hour, and makes a
-weight between 0.8 and 1.25 however often it is said. It is kept and shown; no policy goes by it yet.
+factor between 0.8 and 1.25 on its weight at the level of kernels however often it is said, which
+`berth explain` tells. Policies of holds do not go by it.
 `berth series NAME --metric feedback` shows what was said.
 ";
 
@@ -56,7 +57,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 fn sentence(heard: &Heard) -> String {
     let Heard { name, said, weight, is_kept, .. } = heard;
     let passing = if *is_kept { "" } else { "; until the daemon ends, which writes nothing down (history.enabled)" };
-    format!("{name}: {said}, heard; a weight of {weight:.2}, by which no policy goes yet{passing}")
+    format!("{name}: {said}, heard; it counts ×{weight:.2} at the level of kernels{passing}")
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
             weight: 1.087,
             is_kept: true,
         };
-        assert_eq!(sentence(&heard), "trainer: slow, heard; a weight of 1.09, by which no policy goes yet");
+        assert_eq!(sentence(&heard), "trainer: slow, heard; it counts ×1.09 at the level of kernels");
         heard.is_kept = false;
         assert!(sentence(&heard).ends_with("which writes nothing down (history.enabled)"));
     }

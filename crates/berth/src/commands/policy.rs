@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use berth_api::{KernelPolicyRequest, PolicyRequest, paths};
-use berth_model::Settings;
 use berth_model::control::PolicyView;
+use berth_model::kernels::{AutoChoice, GpuPolicy, KernelLevel};
 use berth_model::settings::{KernelPolicyName, PolicyName};
+use berth_model::{Settings, Snapshot};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
 use toml::Table;
 
 use crate::asking::ask;
@@ -21,6 +23,7 @@ Examples:
   berth policy show
   berth policy set fifo
   berth policy set fifo --dry-run
+  berth policy auto
 
 Exit codes: 0 done; 1 failed, or there is no daemon; 2 wrong command line or settings;
 4 not allowed: neither root nor the user of the daemon, or the socket may not be opened.
@@ -32,6 +35,23 @@ Examples:
   berth policy show --json | jq -r .policy
 
 Also tells the numbers it decides by; the configuration file sets them (`berth config default`).
+Where kernels are ordered, that policy too, for all GPUs and for those that have their own; of auto
+what it has in place on each, why, and what it measured of each policy.
+";
+
+const AUTO_EXAMPLES: &str = "\
+Examples:
+  berth policy auto
+  berth policy auto --gpu 1
+  berth policy show                     what it has in place, why, and by which figures
+  berth policy set hybrid               no more of it; what it measured is kept until the daemon ends
+
+The same as `berth policy set auto`. Over windows of two seconds of work by several tenants, or longer
+until enough requests have ended, it measures what the policy in place brings on that GPU: work that
+counts, goals kept, fairness, and how much longer work takes than alone. Goals go first. Another policy
+is put in place when it was better by a twentieth for two windows in a row, at most once in three
+windows; one of which nothing is known of late is tried for one window in ten at most. Every change is
+an event that says why (`berth events`).
 ";
 
 const SET_EXAMPLES: &str = "\
@@ -43,14 +63,15 @@ Examples:
   berth policy set edf
   berth policy set slo                  at the level of kernels; holds stay as they are
   berth policy set off --kernels
+  berth policy set auto                 one of jct, slo and hybrid, by what each brings (`berth policy auto`)
   berth policy set jct --gpu 1          on that GPU alone; the next one for all counts there too
 
 off: nobody but persons hold. fifo: tenants that would contend compute one after the other.
 edf: they do so in the order of their deadlines, and those without one get what is left.
 paper: newcomers are paused at first sight, as published.
 At the level of kernels, for tenants that take part there: jct ends jobs as soon as possible on average,
-slo keeps what was promised (`berth slo`), hybrid weighs both and fairness. Nothing that runs is stopped:
-the next plan is the new policy's. kernels.policy and kernels.gpu_policies set it for good.
+slo keeps what was promised (`berth slo`), hybrid weighs both and fairness, auto chooses one of these for
+each GPU by what it measures. Nothing that runs is stopped: the next plan is the new policy's. kernels.policy and kernels.gpu_policies set it for good.
 
 What the policy before it holds is released, what persons hold stays held. Only root and the user of
 the daemon may do this. It counts until the daemon is restarted: hold.policy and hold.dry_run set
@@ -71,6 +92,7 @@ pub struct Args {
 enum Command {
     Show(ShowArgs),
     Set(SetArgs),
+    Auto(AutoArgs),
 }
 
 /// Show which policy decides
@@ -103,6 +125,18 @@ struct SetArgs {
     json: bool,
 }
 
+/// Have the policy inside each GPU chosen by what was measured there
+#[derive(Debug, clap::Args)]
+#[command(after_help = AUTO_EXAMPLES)]
+struct AutoArgs {
+    /// Only on this GPU, by index or UUID
+    #[arg(long, value_name = "GPU")]
+    gpu: Option<String>,
+    /// JSON instead of words
+    #[arg(long)]
+    json: bool,
+}
+
 /// Of one level or the other: only `off` is a word of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
@@ -112,7 +146,8 @@ enum Policy {
 
 fn policies() -> impl TypedValueParser<Value = Policy> {
     const HOLDS: [PolicyName; 4] = [PolicyName::Off, PolicyName::Fifo, PolicyName::Edf, PolicyName::Paper];
-    const KERNELS: [KernelPolicyName; 3] = [KernelPolicyName::Jct, KernelPolicyName::Slo, KernelPolicyName::Hybrid];
+    const KERNELS: [KernelPolicyName; 4] =
+        [KernelPolicyName::Jct, KernelPolicyName::Slo, KernelPolicyName::Hybrid, KernelPolicyName::Auto];
     let words = HOLDS.map(PolicyName::as_str).into_iter().chain(KERNELS.map(KernelPolicyName::as_str));
     let chosen = |word: &str| {
         let kernels = KERNELS.into_iter().find(|policy| policy.as_str() == word).map(Policy::Kernels);
@@ -126,7 +161,10 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     let settings = settings::load(global)?;
     logging::start_if_asked(global.log.is_some(), &settings.log)?;
     let (view, json): (PolicyView, bool) = match &args.command {
-        Command::Show(args) => (ask(&settings, |client| async move { client.get(paths::POLICY).await })??, args.json),
+        Command::Show(args) => return show(&settings, args.json),
+        Command::Auto(AutoArgs { gpu, json }) => {
+            return set_kernels(&settings, KernelPolicyName::Auto, gpu.clone(), *json);
+        }
         Command::Set(args @ SetArgs { dry_run, json, .. }) => {
             let policy = match args.chosen()? {
                 Policy::Kernels(policy) => return set_kernels(&settings, policy, args.gpu.clone(), *json),
@@ -137,13 +175,44 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
             (set, *json)
         }
     };
-    match (json, &args.command) {
-        (true, _) => Stdout::json(&view)?,
-        (false, Command::Show(_)) => Stdout::text(&text(&view)?)?,
-        (false, Command::Set(_)) => {
-            let (policy, until) = (words::hold::policy(view.policy, view.dry_run), "until the daemon is restarted");
-            Stdout::line(&format!("{policy} decides now, {until}"))?;
-        }
+    if json {
+        Stdout::json(&view)?;
+    } else {
+        let (policy, until) = (words::hold::policy(view.policy, view.dry_run), "until the daemon is restarted");
+        Stdout::line(&format!("{policy} decides now, {until}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The JSON of `show`.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    holds: PolicyView,
+    /// `None` where kernels are not ordered.
+    kernels: Option<KernelPolicies>,
+}
+
+#[derive(Debug, Serialize)]
+struct KernelPolicies {
+    policy: KernelPolicyName,
+    gpu_policies: Vec<GpuPolicy>,
+    auto: Vec<AutoChoice>,
+}
+
+fn show(settings: &Settings, json: bool) -> Result<ExitCode> {
+    let holds: PolicyView = ask(settings, |client| async move { client.get(paths::POLICY).await })??;
+    let snapshot: Snapshot = ask(settings, |client| async move { client.get(paths::SNAPSHOT).await })??;
+    if json {
+        let kernels = snapshot.kernels.map(|KernelLevel { policy, gpu_policies, auto, .. }| KernelPolicies {
+            policy,
+            gpu_policies,
+            auto,
+        });
+        Stdout::json(&Shown { holds, kernels })?;
+    } else {
+        let kernels = snapshot.kernels.as_ref().map(words::kernels::policies).unwrap_or_default();
+        Stdout::text(&(text(&holds)? + &kernels.iter().map(|line| format!("{line}\n")).collect::<String>()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -175,7 +244,8 @@ fn set_kernels(settings: &Settings, policy: KernelPolicyName, gpu: Option<String
         Stdout::json(&set)?;
     } else {
         let (policy, place) = (set.policy.as_str(), set.gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default());
-        Stdout::line(&format!("{policy} plans at the level of kernels{place} now, until the daemon is restarted"))?;
+        let plans = if set.policy == KernelPolicyName::Auto { "chooses who plans" } else { "plans" };
+        Stdout::line(&format!("{policy} {plans} at the level of kernels{place} now, until the daemon is restarted"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -24,7 +24,7 @@ pub fn chosen(chosen: &PolicyChosen) -> String {
 }
 
 /// What `auto` has in place on a GPU, why, and what it measured of each policy, a line each.
-pub fn choice(choice: &AutoChoice) -> Vec<String> {
+fn choice(choice: &AutoChoice) -> Vec<String> {
     let gpu = choice.gpu_index.map_or_else(|| choice.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
     let tried = choice.instead_of.map(|instead| format!(" in place of {}", instead.as_str())).unwrap_or_default();
     let mut lines = vec![format!("{gpu}: {}{tried}: {}", choice.policy.as_str(), choice.reason)];
@@ -45,12 +45,23 @@ pub fn role(row: &KernelRow) -> String {
 /// Everybody who takes part, a line each; `None` while nobody does.
 pub fn listed(level: &KernelLevel) -> Option<(String, Vec<String>)> {
     let lines: Vec<String> = level.rows.iter().map(line).collect();
+    (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {})", lines.len(), named(level)), lines))
+}
+
+/// Which policy plans, and what `auto` has in place, a line each.
+pub fn policies(level: &KernelLevel) -> Vec<String> {
+    let first = format!("at the level of kernels: {}", named(level));
+    let chosen = level.auto.iter().flat_map(choice).map(|line| format!("  {line}"));
+    [first].into_iter().chain(chosen).collect()
+}
+
+/// The policy for all, and of GPUs that have their own.
+fn named(level: &KernelLevel) -> String {
     let own = level.gpu_policies.iter().map(|one| {
         let gpu = one.gpu_index.map_or_else(|| one.gpu_uuid.to_string(), |gpu| gpu.to_string());
         format!(", {} on GPU {gpu}", one.policy.as_str())
     });
-    let policies = level.policy.as_str().to_owned() + &own.collect::<String>();
-    (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {policies})", lines.len()), lines))
+    level.policy.as_str().to_owned() + &own.collect::<String>()
 }
 
 /// How it is with one tenant on one GPU: for people who look at that tenant alone.
@@ -88,7 +99,7 @@ fn line(row: &KernelRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_model::kernels::{GpuPolicy, KernelRole, KernelTotals};
+    use berth_model::kernels::{GpuPolicy, KernelRole, KernelTotals, PolicyFigures};
     use berth_model::settings::KernelPolicyName;
     use berth_model::{GpuIndex, GpuUuid, Slo, TenantKey};
 
@@ -148,6 +159,36 @@ mod tests {
         };
         let (title, _) = listed(&level(vec![row("server", KernelRole::Alone)], vec![own])).unwrap();
         assert_eq!(title, "Kernels (1, policy slo, jct on GPU 1)");
+    }
+
+    #[test]
+    fn what_auto_chose_is_told_with_its_reason_and_the_figures_of_each_policy() {
+        let figures =
+            |policy, benefit, goals_kept, windows_ago| PolicyFigures { policy, benefit, goals_kept, windows_ago };
+        let (slo, hybrid) = (KernelPolicyName::Slo, KernelPolicyName::Hybrid);
+        let choice = AutoChoice {
+            gpu_index: Some(GpuIndex(0)),
+            gpu_uuid: GpuUuid("GPU-0".into()),
+            policy: slo,
+            instead_of: None,
+            reason: "it keeps 100 % of the goals, the one before kept 60 %".into(),
+            since: None,
+            windows: 9,
+            measured: vec![figures(slo, 0.9, 1.0, 0), figures(hybrid, 1.1, 0.6, 3)],
+            latest: None,
+        };
+        let (policy, totals) = (KernelPolicyName::Auto, KernelTotals::default());
+        let level = KernelLevel { policy, gpu_policies: vec![], auto: vec![choice], rows: vec![], totals };
+        let told = [
+            "at the level of kernels: auto",
+            "  GPU 0: slo: it keeps 100 % of the goals, the one before kept 60 %",
+            "    slo     brought 0.90, goals kept 100 %, in place 0 windows ago",
+            "    hybrid  brought 1.10, goals kept 60 %, in place 3 windows ago",
+        ];
+        assert_eq!(policies(&level), told);
+        let chosen = Some("slo: it keeps 100 % of the goals".to_owned());
+        let (_, told) = facts(&KernelRow { chosen, ..row("server", KernelRole::Leads) })[2].clone();
+        assert_eq!(told, "auto has slo: it keeps 100 % of the goals");
     }
 
     #[test]
