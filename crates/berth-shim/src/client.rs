@@ -269,6 +269,14 @@ impl Client {
         if let Some(_held) = self.events()
             && let Some(place) = self.streams.find(handle)
         {
+            // Nobody can name it afterwards.
+            let stream = self.streams.get(place);
+            if self.streams.is_active(place, stream.lane.load(Ordering::Relaxed) as usize)
+                && !stream.is_marked()
+                && let Some(pieces) = crate::work::record_behind_all(self, place, handle)
+            {
+                stream.marked_at.store(pieces, Ordering::Release);
+            }
             self.streams.orphan(place);
         }
     }

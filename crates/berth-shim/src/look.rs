@@ -214,12 +214,9 @@ fn mark(client: &Client, place: usize, started: u64, is_alone: bool) -> Option<u
         return event(stream);
     }
     let handle = stream.handle().filter(|handle| *handle > 2 || is_alone)?;
-    let (pieces, context) = (stream.pieces.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
+    let pieces = crate::work::record_behind_all(client, place, handle)?;
     let lane = &client.lanes[stream.lane.load(Ordering::Relaxed) as usize];
-    let recorded = client
-        .driver
-        .within(context, || !CAPTURES.any() && crate::work::record(client, context, &stream.event, handle));
-    if recorded != Some(true) || lane.started.load(Ordering::SeqCst) != started {
+    if lane.started.load(Ordering::SeqCst) != started {
         return None;
     }
     stream.marked_at.store(pieces, Ordering::Release);

@@ -273,6 +273,14 @@ fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, pieces: Option<
     }
 }
 
+/// Records the event behind all that a stream has, so many pieces; its context need not be the one that is current.
+pub(crate) fn record_behind_all(client: &Client, place: usize, handle: u64) -> Option<u32> {
+    let stream = client.streams.get(place);
+    let (pieces, context) = (stream.pieces.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
+    let recorded = client.driver.within(context, || !CAPTURES.any() && record(client, context, &stream.event, handle));
+    (recorded == Some(true)).then_some(pieces)
+}
+
 /// Makes the event at the first time.
 pub(crate) fn record(client: &Client, context: u64, known: &AtomicU64, stream: u64) -> bool {
     let mut event = known.load(Ordering::Acquire);
