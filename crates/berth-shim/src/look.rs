@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use berth_proto::shim::{LANES, Request};
 
-use crate::capture::CAPTURES;
 use crate::client::Client;
 use crate::leaving;
 use crate::links::STUCK_AFTER_NS;

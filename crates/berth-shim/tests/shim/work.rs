@@ -78,9 +78,12 @@ fn copies_keep_to_their_budget() {
     for _ in 0..6 {
         tenant.run(&format!("copy s0 {}", 1 << 20));
     }
-    assert!(before.elapsed() >= Duration::from_millis(450), "{:?}", before.elapsed());
+    let took = before.elapsed();
+    assert!(took >= Duration::from_millis(450), "{took:?}");
     assert_eq!(client.ledger().copied_bytes.load(Ordering::Relaxed), 6 << 20);
-    assert!(client.ledger().paced_ns.load(Ordering::Relaxed) >= 450 * MS);
+    // What a busy machine takes anyway need not be waited for.
+    let paced = Duration::from_nanos(client.ledger().paced_ns.load(Ordering::Relaxed));
+    assert!(paced > Duration::ZERO && paced <= took, "{paced:?} of {took:?}");
 }
 
 #[test]
