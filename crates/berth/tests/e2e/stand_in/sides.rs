@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::lines::{Expected, Line};
-use crate::support::{BERTH, Engine, Run, run, until};
+use crate::support::{BERTH, Engine, Run, run, until_within};
 
 /// The container a line leaves, as far as it does not differ from run to run.
 const LOOK: &str = r#"{"config": {{json .Config}}, "host": {{json .HostConfig}}, "mounts": {{json .Mounts}}}"#;
@@ -124,9 +125,10 @@ impl Sides {
         (!is_refused || !is_nothing_made).then(|| format!("  {answer:?}"))
     }
 
-    /// The list tells how old things are: it is believed if it has not changed meanwhile.
+    /// The list tells how old things are: it is believed if it has not changed meanwhile. In the first minute it does every second, which a
+    /// busy machine takes to ask thrice.
     fn column(&self, line: &Line) -> Option<String> {
-        let (client, stand_in) = until("a list that stays the same", || {
+        let (client, stand_in) = until_within(Duration::from_secs(120), "a list that stays the same", || {
             let client = self.client(line.text).ok();
             let stand_in = self.stand_in(line.text).ok();
             (self.client(line.text).ok() == client).then_some((client, stand_in))
