@@ -13,15 +13,21 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use berth_model::kernels::{KernelNews, KernelRole, KernelRow};
+use berth_model::settings::KernelSettings;
 use berth_model::{Change, TenantKey};
 
 use crate::support::{BERTH, Cgroup, Daemon, Host, skip_unprepared, throughout, until};
 use client::Client;
 
 fn daemon(host: &Host) -> Daemon {
+    daemon_with(host, |_| {})
+}
+
+fn daemon_with(host: &Host, change: impl FnOnce(&mut KernelSettings)) -> Daemon {
     host.daemon_with("berth", |settings| {
         settings.kernels.enabled = true;
         settings.kernels.socket = host.file("clients/shim.sock");
+        change(&mut settings.kernels);
     })
 }
 

@@ -11,11 +11,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use berth_load::roles::words::Trained;
+use berth_model::Percent;
 use berth_model::kernels::KernelRole;
 
 use super::client::Client;
 use super::programs::{Program, library};
-use super::{daemon, row, taking_part};
+use super::{daemon_with, row, taking_part};
 use crate::support::{Daemon, Host, until};
 
 const FACTOR: f64 = 4.0;
@@ -44,7 +45,8 @@ struct Pace {
 impl Scene {
     fn set(library: &Path) -> Self {
         let host = Host::start();
-        let daemon = daemon(&host);
+        // Who leads for more than half of the time, beside others that have work, leads no more.
+        let daemon = daemon_with(&host, |kernels| kernels.lead_share = Percent::checked(50).unwrap());
         let start = |name: &str, args: &[&str]| Program::start(&host, library, name, args);
         let server = start("server", &["serve", "--kernels", "10", "--kernel-us", "50"]);
         let trainer = start("trainer", &["train", "--kernels", "10", "--shortest-us", "100", "--longest-us", "200"]);
