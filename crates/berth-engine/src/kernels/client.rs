@@ -238,7 +238,7 @@ impl Lane {
     }
 
     pub fn work(&self) -> Option<Work> {
-        self.under_way.map(|one| Work { began: one.began, done: self.had(one), takes: self.takes })
+        self.under_way.map(|one| Work { began: one.began, came: one.began, done: self.had(one), takes: self.takes })
     }
 }
 

@@ -113,16 +113,24 @@ pub fn plan(
         scene.clients.iter().map(|client| (client.id, orders(scene, settings, client, &yields))).collect();
     orders.sort_by_key(|(who, _)| *who);
     members.sort_by_key(|member| member.who);
-    line_up(choice, ranked, &mut yields);
+    line_up(scene, choice, ranked, &members, &mut yields);
     let squad = Squad { members, division, until: scene.now + lasts };
     Plan { yields, orders, squad, reasons }
 }
 
 /// The next few that have to wait yield to those before them, so that each goes on the moment they are done: otherwise the GPU would have nothing to
-/// do until the next plan. No link leads back to one that yields already.
-fn line_up(choice: &Choice<'_>, ranked: &[&Client], yields: &mut Vec<Yield>) {
+/// do until the next plan. Whoever may come before that stands behind them: where nobody waits for the daemon's word, those that run need not look for it.
+/// No link leads back to one that yields already.
+fn line_up(scene: &Scene<'_>, choice: &Choice<'_>, ranked: &[&Client], members: &[Member], yields: &mut Vec<Yield>) {
     let mut before: Vec<ClientId> = choice.runners.iter().map(|runner| runner.client.id).collect();
-    let waiting: Vec<ClientId> = ranked.iter().map(|client| client.id).filter(|who| !before.contains(who)).collect();
+    if before.is_empty() {
+        return;
+    }
+    let mut coming: Vec<ClientId> =
+        scene.clients.iter().filter(|client| !client.busy).map(|client| client.id).collect();
+    coming.sort_unstable();
+    let waits = |who: &ClientId| !members.iter().any(|member| member.who == *who);
+    let waiting: Vec<ClientId> = ranked.iter().map(|client| client.id).chain(coming).filter(waits).collect();
     for who in waiting.into_iter().take(IN_LINE) {
         for to in &before {
             if !leads_to(yields, *to, who) {

@@ -17,6 +17,7 @@ pub mod jct;
 mod laws;
 pub mod learned;
 mod promise;
+pub mod queue;
 pub mod reason;
 pub mod slo;
 pub mod squad;
@@ -31,6 +32,7 @@ pub use hybrid::Hybrid;
 pub use interference::{CoRun, Interference};
 pub use jct::Jct;
 pub use learned::Learned;
+pub use queue::Queue;
 pub use reason::Reason;
 pub use types::{
     Client, ClientId, Division, Member, Orders, Part, Place, Plan, Profile, Scene, Side, Squad, Work, Yield,

@@ -1,7 +1,7 @@
 //! What a client still has to do, and by when.
 //!
 //! Every promise becomes an instant at which something is *due*, so that promises of different kinds can be ordered:
-//! - a latency, or requests per second: when the request under way has taken as long as one may;
+//! - a latency, or requests per second: when the request under way has taken as long as one may, its time in the program's own queue with it (`queue`);
 //! - a reservation, or a part of the speed alone: when the client would fall behind that part, as a server of constant bandwidth does it.
 //!   One [`QUANTUM`] of GPU time at a time, so that it is given over milliseconds and not at the end;
 //! - an availability of *a*: when it has waited for 1 − *a* of a second at a stretch.
@@ -21,6 +21,8 @@ const QUANTUM: Duration = Duration::from_millis(2);
 const UNKNOWN: Duration = Duration::from_millis(10);
 /// Below this part of what it should reach, a goal is lost.
 const LOST: f64 = 0.8;
+/// One that misses a hundredth less than it may gives way by so many hundredths of its time.
+const GIVES_WAY: f64 = 8.0;
 /// Nothing under way is nearer to its end than that.
 const LEAST: Duration = Duration::from_micros(20);
 
@@ -48,7 +50,7 @@ fn left_of(work: &Work) -> Duration {
 pub fn promise<'a>(client: &'a Client, now: Mono) -> Option<Promise<'a>> {
     let work = client.work?;
     let slo = &client.slo;
-    let request = slo.within().map(|within| (work.began + within, left_of(&work)));
+    let request = slo.within().map(|within| (work.came + within, left_of(&work)));
     let alone = match slo.throughput {
         Some(Throughput::OfAlone(share)) => Some(share),
         Some(Throughput::MilliPerSecond(_)) | None => None,
@@ -76,6 +78,16 @@ impl Promise<'_> {
         self.slack(now) < soon
     }
 
+    /// When it should be kept at the latest, among others: who may miss more of its goal than it did gives way by a part of its time, the more, the more it
+    /// may still miss. What it misses so it may miss no more, and it is due when it is due.
+    fn turn(&self) -> Mono {
+        let (Some(within), Some(attained)) = (self.client.slo.within(), self.client.attainment) else {
+            return self.due;
+        };
+        let to_spare = (attained - self.client.slo.target().get()).max(0.0);
+        self.due + within.mul_f64((to_spare * GIVES_WAY).min(1.0))
+    }
+
     pub fn is_reserved(&self) -> bool {
         self.client.slo.reserve.is_some()
     }
@@ -87,14 +99,14 @@ impl Promise<'_> {
     }
 }
 
-/// Promises in the order in which they should be kept: reservations that would fall behind, then by what is due first, and those that are
-/// lost last.
+/// Promises in the order in which they should be kept: reservations that would fall behind, then by what is due first, where those that may miss some give
+/// way, and those that are lost last.
 ///
 /// One request that is late is not put off for others: those that queue behind it would be late too, and a tenant that was put off once would
 /// never be in time again. A tenant that misses most is put off, so that in an overload it is not all who miss.
 pub fn in_order(mut all: Vec<Promise<'_>>, now: Mono, soon: Duration) -> Vec<Promise<'_>> {
     let first = |promise: &Promise<'_>| promise.is_reserved() && promise.is_at_risk(now, soon);
-    all.sort_by_key(|promise| (!first(promise), promise.is_lost(), promise.due, promise.left, promise.client.id));
+    all.sort_by_key(|promise| (!first(promise), promise.is_lost(), promise.turn(), promise.left, promise.client.id));
     all
 }
 
@@ -127,6 +139,27 @@ mod tests {
     }
 
     #[test]
+    fn one_that_may_still_miss_some_gives_way_and_one_that_may_not_is_due_when_it_is() {
+        let mut clients = [due(1, 3, 9), due(2, 3, 10)];
+        clients[0].slo.latency =
+            clients[0].slo.latency.map(|goal| Latency { percentile: "95%".parse().unwrap(), ..goal });
+        assert_eq!(order(&clients), [1, 2]);
+        clients[0].attainment = Some(1.0);
+        assert_eq!(order(&clients), [2, 1], "it may miss one in twenty, and missed none");
+        clients[0].attainment = Some(0.955);
+        assert_eq!(order(&clients), [1, 2], "it has missed what it may");
+    }
+
+    #[test]
+    fn a_request_that_stood_in_a_queue_is_due_from_when_it_came() {
+        let mut client = due(1, 3, 9);
+        let work = client.work.unwrap();
+        client.work =
+            Some(Work { began: Mono(0) + Duration::from_millis(5), came: Mono(0) + Duration::from_millis(2), ..work });
+        assert_eq!(promise(&client, Mono(0)).unwrap().due, Mono(0) + Duration::from_millis(11));
+    }
+
+    #[test]
     fn a_reservation_goes_before_all_when_it_would_fall_behind() {
         let mut clients = [due(1, 4, 6), due(2, 4, 5), job(3, 900, 1.0, 0.0)];
         clients[2].slo.reserve = Some("10%".parse().unwrap());
@@ -151,6 +184,7 @@ mod tests {
     fn progress_corrects_an_estimate() {
         let work = |done: u64| Work {
             began: Mono(0),
+            came: Mono(0),
             done: Duration::from_millis(done),
             takes: Some(Duration::from_millis(10)),
         };

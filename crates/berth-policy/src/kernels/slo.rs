@@ -9,7 +9,8 @@
 //! 4. all others, fair by user and client.
 //!
 //! *Risk comes before the violation*: what counts is what is left until a client must have begun, not whether it was late. Company is taken
-//! only if it hardly slows the first ([`UNSLOWED`]): with nine tenths of the GPU promised, the tenth that company costs is not there.
+//! if it hardly slows the first ([`UNSLOWED`]), or if those that have promises get more done so than one after the other and the first has time enough
+//! ([`TIME_ENOUGH`]): what is done early is not in the way when many come at once.
 
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
 
 /// The part of its speed that the first keeps beside others.
 const UNSLOWED: f64 = 0.95;
+/// Who has so many times the time it needs can be slowed down for others.
+const TIME_ENOUGH: f64 = 2.0;
 
 #[derive(Debug, Clone, Default)]
 pub struct Slo {
@@ -43,7 +46,11 @@ impl KernelPolicy for Slo {
         let value = |client: &Client, speed: f64| speed * client.weight();
         let allows = |runners: &[Runner<'_>]| {
             let head = runners.iter().find(|runner| first.is_some_and(|first| first.id == runner.client.id));
-            head.is_none_or(|head| head.speed >= UNSLOWED || promise(head.client, scene.now).is_none())
+            let promised = |runner: &&Runner<'_>| promise(runner.client, scene.now).is_some();
+            let together: f64 = runners.iter().filter(promised).map(|runner| runner.speed).sum();
+            head.is_none_or(|head| {
+                head.speed >= UNSLOWED || (together > 1.0 && has_time(scene, head)) || !promised(&head)
+            })
         };
         let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
         let choice = squad::choose(scene, &self.settings, &wish);
@@ -69,6 +76,13 @@ pub fn promises<'a>(scene: &Scene<'a>, settings: &KernelSettings) -> Vec<Promise
 /// Who has to begin within this is at risk: it may be passed over by one plan, and not by two.
 pub fn soon(settings: &KernelSettings) -> Duration {
     settings.squad.get() * 2
+}
+
+/// Whether it is in time at that speed even if it takes much longer.
+fn has_time(scene: &Scene<'_>, runner: &Runner<'_>) -> bool {
+    promise(runner.client, scene.now).is_none_or(|promise| {
+        promise.left.as_secs_f64() * TIME_ENOUGH <= promise.due.since(scene.now).as_secs_f64() * runner.speed
+    })
 }
 
 fn gives_way(scene: &Scene<'_>, settings: &KernelSettings, who: &Client, to: &Client) -> bool {

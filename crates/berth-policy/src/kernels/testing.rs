@@ -30,6 +30,7 @@ pub fn client(id: u64) -> Client {
 /// One with so many milliseconds left, that can use this part of the SMs and of the bandwidth.
 pub fn job(id: u64, left_ms: u64, demand: f64, bandwidth: f64) -> Client {
     let profile = Profile { demand: Some(demand), bandwidth: Some(bandwidth), ..Profile::default() };
-    let work = Work { began: Mono(0), done: Duration::ZERO, takes: Some(Duration::from_millis(left_ms)) };
+    let work =
+        Work { began: Mono(0), came: Mono(0), done: Duration::ZERO, takes: Some(Duration::from_millis(left_ms)) };
     Client { profile, work: Some(work), ..client(id) }
 }

@@ -75,6 +75,8 @@ pub struct Profile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     pub began: Mono,
+    /// When it came, as far as can be told, and not later than it began: it may have stood in its program's own queue.
+    pub came: Mono,
     /// GPU time it had so far, as if alone.
     pub done: Duration,
     /// GPU time that the like took alone, in all; `None` if nothing is known.

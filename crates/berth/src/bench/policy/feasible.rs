@@ -34,6 +34,15 @@ pub struct Costs {
     pub each_ns: f64,
 }
 
+/// What becomes of requests that are late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// They are never run.
+    LeftOut,
+    /// They are run before the next of their tenant, as programs do.
+    Run,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Feasible {
@@ -48,7 +57,7 @@ impl Costs {
 }
 
 /// Of all tenants with a goal for single requests.
-pub fn goals(tenants: &[Tenant], costs: Costs) -> Feasible {
+pub fn goals(tenants: &[Tenant], costs: Costs, late: Late) -> Feasible {
     let with_goals = || tenants.iter().enumerate().filter(|(_, tenant)| tenant.slo.within().is_some());
     let asks = with_goals().flat_map(|(place, tenant)| {
         let within = tenant.slo.within().unwrap_or_default().as_nanos() as f64;
@@ -62,17 +71,18 @@ pub fn goals(tenants: &[Tenant], costs: Costs) -> Feasible {
     let mut asks: Vec<Ask> = asks.collect();
     asks.sort_by(|one, other| one.comes_ns.total_cmp(&other.comes_ns));
     let may_miss = tenants.iter().map(Tenant::may_miss).collect();
-    search(&asks, may_miss)
+    search(&asks, may_miss, late)
 }
 
-pub fn search(asks: &[Ask], may_miss: Vec<usize>) -> Feasible {
-    let mut search = Search { asks, out: vec![false; asks.len()], may_miss, nodes: 0, seen: HashSet::new() };
+pub fn search(asks: &[Ask], may_miss: Vec<usize>, late: Late) -> Feasible {
+    let mut search = Search { asks, late, out: vec![false; asks.len()], may_miss, nodes: 0, seen: HashSet::new() };
     search.go_on()
 }
 
 struct Search<'a> {
     asks: &'a [Ask],
-    /// Requests that are left out.
+    late: Late,
+    /// Requests that are late.
     out: Vec<bool>,
     may_miss: Vec<usize>,
     nodes: usize,
@@ -84,6 +94,8 @@ struct Search<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overload {
     pub due: Vec<usize>,
+    /// The end of the stretch.
+    pub until_ns: f64,
     pub excess_ns: f64,
 }
 
@@ -98,20 +110,28 @@ impl Search<'_> {
         if self.nodes > NODES {
             return Feasible::Unknown;
         }
-        let Some(Overload { mut due, excess_ns }) = overload(self.asks, &self.out) else { return Feasible::Yes };
+        let due_ns = self.due_ns();
+        let Some(Overload { due, until_ns, excess_ns }) = overload(self.asks, &due_ns) else { return Feasible::Yes };
         let mut room = self.may_miss.clone();
-        due.retain(|one| {
-            room[self.asks[*one].tenant].checked_sub(1).map(|left| room[self.asks[*one].tenant] = left).is_some()
-        });
-        let most: f64 = due.iter().map(|one| self.asks[*one].takes_ns).sum();
+        let mut most = 0.0;
+        for one in &due {
+            let ask = &self.asks[*one];
+            // One that is in it only for the next of its tenant goes with that one.
+            let goes_along = self.out[*one] || ask.due_ns > until_ns;
+            let has_room = room[ask.tenant] > 0;
+            most += if has_room || (goes_along && self.may_miss[ask.tenant] > 0) { ask.takes_ns } else { 0.0 };
+            room[ask.tenant] -= usize::from(has_room && !goes_along);
+        }
         if most + 1.0 < excess_ns {
             return Feasible::No;
         }
         // Of each tenant the one that comes last, and of these the longest first: what is left out makes room.
         let mut tenants = BTreeSet::new();
-        due.retain(|one| tenants.insert(self.asks[*one].tenant));
-        due.sort_by(|one, other| self.asks[*other].takes_ns.total_cmp(&self.asks[*one].takes_ns));
-        for one in due {
+        let last = due.into_iter().filter(|one| tenants.insert(self.asks[*one].tenant));
+        let mut choices: Vec<usize> = last.filter_map(|one| self.holds(one, &due_ns)).collect();
+        choices.retain(|one| self.may_miss[self.asks[*one].tenant] > 0);
+        choices.sort_by(|one, other| self.asks[*other].takes_ns.total_cmp(&self.asks[*one].takes_ns));
+        for one in choices {
             if !self.seen.insert(self.left_out(one)) {
                 continue;
             }
@@ -125,10 +145,38 @@ impl Search<'_> {
         }
         Feasible::No
     }
+
+    /// When each has to be done at the latest; infinite where it need not be. One that is late and run is to be done in time for the next of its tenant.
+    fn due_ns(&self) -> Vec<f64> {
+        let own = self.asks.iter().zip(&self.out).map(|(ask, out)| if *out { f64::INFINITY } else { ask.due_ns });
+        let mut due: Vec<f64> = own.collect();
+        if self.late == Late::Run {
+            for (one, next) in self.in_a_row() {
+                due[one] = due[one].min(due[next] - self.asks[next].takes_ns);
+            }
+        }
+        due
+    }
+
+    /// Each with the next of its tenant, the last first.
+    fn in_a_row(&self) -> impl Iterator<Item = (usize, usize)> {
+        let next_of =
+            |one: usize| (one + 1..self.asks.len()).find(|next| self.asks[*next].tenant == self.asks[one].tenant);
+        (0..self.asks.len()).rev().filter_map(move |one| Some((one, next_of(one)?)))
+    }
+
+    /// The one for whose sake this has to be done by then: itself, or one that comes after it.
+    fn holds(&self, one: usize, due_ns: &[f64]) -> Option<usize> {
+        let mut one = one;
+        while self.out[one] || due_ns[one] < self.asks[one].due_ns {
+            one = (one + 1..self.asks.len()).find(|next| self.asks[*next].tenant == self.asks[one].tenant)?;
+        }
+        Some(one)
+    }
 }
 
 /// Runs what is due first, and finds the first stretch of time in which more is due than fits; the requests that come and are due in it.
-pub fn overload(asks: &[Ask], out: &[bool]) -> Option<Overload> {
+pub fn overload(asks: &[Ask], due_ns: &[f64]) -> Option<Overload> {
     let mut left: Vec<f64> = asks.iter().map(|ask| ask.takes_ns).collect();
     let mut open: Vec<usize> = Vec::new();
     let mut next = 0;
@@ -137,19 +185,18 @@ pub fn overload(asks: &[Ask], out: &[bool]) -> Option<Overload> {
     let mut ran: Vec<(f64, f64)> = Vec::new();
     loop {
         while next < asks.len() && asks[next].comes_ns <= now {
-            if !out[next] {
+            if due_ns[next].is_finite() {
                 open.push(next);
             }
             next += 1;
         }
-        let Some(first) = open.iter().copied().min_by(|one, other| asks[*one].due_ns.total_cmp(&asks[*other].due_ns))
-        else {
+        let Some(first) = open.iter().copied().min_by(|one, other| due_ns[*one].total_cmp(&due_ns[*other])) else {
             let coming = asks.get(next)?;
             ran.clear();
             now = coming.comes_ns;
             continue;
         };
-        let due = asks[first].due_ns;
+        let due = due_ns[first];
         if ran.last().is_none_or(|(_, last)| *last != due) {
             ran.push((now, due));
         }
@@ -161,11 +208,10 @@ pub fn overload(asks: &[Ask], out: &[bool]) -> Option<Overload> {
             let later = ran.iter().rposition(|(_, other)| *other > due);
             let from =
                 later.map_or(ran.first().map_or(now, |(at, _)| *at), |at| ran.get(at + 1).map_or(now, |(at, _)| *at));
-            let inside = |ask: &Ask| ask.comes_ns >= from && ask.due_ns <= due;
-            let among = asks.iter().enumerate().rev().filter(|(place, ask)| !out[*place] && inside(ask));
-            let due: Vec<usize> = among.map(|(place, _)| place).collect();
-            let excess_ns = due.iter().map(|one| asks[*one].takes_ns).sum::<f64>() - (asks[first].due_ns - from);
-            return Some(Overload { due, excess_ns });
+            let inside = |place: &usize| asks[*place].comes_ns >= from && due_ns[*place] <= due;
+            let among: Vec<usize> = (0..asks.len()).rev().filter(inside).collect();
+            let excess_ns = among.iter().map(|one| asks[*one].takes_ns).sum::<f64>() - (due - from);
+            return Some(Overload { due: among, until_ns: due, excess_ns });
         }
         if left[first] <= 1e-3 {
             open.retain(|one| *one != first);

@@ -11,7 +11,7 @@ use berth_sim::Sharing;
 use berth_sim::scenario::kernels::{Machine, Report};
 use serde::Serialize;
 
-use super::feasible::{self, Costs, Feasible};
+use super::feasible::{self, Costs, Feasible, Late};
 use super::world::tenant::{Kind, request, stream};
 use super::world::{self, Tenant, Way, h200, whole};
 use crate::bench::edf::load::Dice;
@@ -46,8 +46,8 @@ pub fn measure(seconds: f64, seed: u64) -> Case {
     Case {
         seed,
         goals: tenants.iter().filter(|tenant| tenant.slo.promises()).count(),
-        ideal: feasible::goals(&tenants, Costs::NONE),
-        feasible: feasible::goals(&tenants, costs(&machine)),
+        ideal: feasible::goals(&tenants, Costs::NONE, Late::LeftOut),
+        feasible: feasible::goals(&tenants, costs(&machine), Late::LeftOut),
         missed: missed(&tenants, &slo),
         temporal: missed(&tenants, &run(&Way::Temporal)),
         everybody: missed(&tenants, &run(&Way::Everybody)),

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use berth_model::{Mono, TenantKey};
-use berth_policy::kernels::{Attained, Client, ClientId, Profile, Voice, Work};
+use berth_policy::kernels::{Attained, Client, ClientId, Profile, Queue, Voice, Work};
 use berth_sim::scenario::kernels::{Sample, Seen, Sight};
 
 use super::Tenant;
@@ -64,6 +64,7 @@ struct Known {
     in_time: VecDeque<bool>,
     demand: Option<f64>,
     kernel_ns: Option<f64>,
+    queue: Queue,
 }
 
 impl Watch {
@@ -132,6 +133,7 @@ impl Known {
             in_time: VecDeque::new(),
             demand: None,
             kernel_ns: None,
+            queue: Queue::default(),
         }
     }
 
@@ -140,6 +142,8 @@ impl Known {
             self.served_ns += part_ns;
         }
         for done in &seen.finished {
+            self.queue.begins(Mono(done.began_ns));
+            self.queue.ends(Mono(done.done_ns));
             let took = Duration::from_nanos(done.done_ns - done.began_ns);
             let had = Duration::from_nanos(self.served_ns - self.began_served_ns);
             let was_seen = self.since == Mono(done.began_ns) && !had.is_zero();
@@ -153,6 +157,9 @@ impl Known {
         if seen.busy && (!self.busy || self.since != Mono(seen.since_ns)) {
             self.arrived.get_or_insert(now);
             (self.since, self.began_served_ns) = (Mono(seen.since_ns), self.served_ns);
+        }
+        if seen.busy {
+            self.queue.begins(self.since);
         }
         self.busy = seen.busy;
         let waits = seen.busy && !seen.may_run;
@@ -173,7 +180,12 @@ impl Known {
             busy: self.busy,
             waiting_since: self.waiting_since,
             profile: Profile { kernel, longest: kernel, request: self.takes, demand: self.demand, bandwidth: None },
-            work: self.busy.then_some(Work { began: self.since, done, takes: self.takes }),
+            work: self.busy.then_some(Work {
+                began: self.since,
+                came: self.queue.came(self.since),
+                done,
+                takes: self.takes,
+            }),
             attainment: Attained { latency, throughput: None, availability: None }.combined(),
             served_ns: self.served_ns,
             voice: Voice::default(),

@@ -17,8 +17,8 @@ pub struct Managed {
     learned: Learned,
     watch: Watch,
     plan: Option<Plan>,
-    /// Who had work when it was made.
-    planned_for: Vec<(ClientId, bool)>,
+    /// Who had work when it was made, begun when.
+    planned_for: Vec<(ClientId, Option<Mono>)>,
 }
 
 /// Says which policy plans next.
@@ -79,7 +79,8 @@ impl Steward for Managed {
         let now = Mono(sight.now_ns);
         let clients = self.watch.clients(now);
         self.learn(read, &clients);
-        let busy: Vec<(ClientId, bool)> = clients.iter().map(|client| (client.id, client.busy)).collect();
+        let busy: Vec<(ClientId, Option<Mono>)> =
+            clients.iter().map(|client| (client.id, client.work.map(|work| work.began))).collect();
         let is_over = self.plan.as_ref().is_none_or(|plan| plan.squad.until <= now);
         if !is_over && self.planned_for == busy {
             return None;
