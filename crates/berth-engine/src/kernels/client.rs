@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_host::shim::{ClientClock, Pages};
 use berth_model::{GpuUuid, Mono, ProcessFacts};
-use berth_policy::kernels::Work;
+use berth_policy::kernels::{Queue, Work};
 use berth_proto::shim::message;
 use berth_proto::shim::{REQUESTS, Request, SAMPLES, Sample};
 
@@ -67,6 +67,8 @@ pub(super) struct Lane {
     /// GPU time a request usually takes.
     pub takes: Option<Duration>,
     under_way: Option<UnderWay>,
+    /// Of its own requests, inside the program.
+    queue: Queue,
     /// The one that was under way before, and the GPU time it had.
     last: Option<(Mono, Duration)>,
     pub settled: Settled,
@@ -193,6 +195,7 @@ impl Lane {
             copied_bytes: 0,
             takes: None,
             under_way: None,
+            queue: Queue::default(),
             last: None,
             settled: Settled::default(),
             orders: None,
@@ -214,6 +217,7 @@ impl Lane {
         }
         let began = self.doing.busy.then(|| self.doing.since.unwrap_or(now));
         if self.under_way.map(|one| one.began) != began {
+            began.into_iter().for_each(|began| self.queue.begins(began));
             self.last = self.under_way.map(|one| (one.began, self.had(one))).or(self.last);
             self.under_way = began.map(|began| UnderWay { began, served_ns: self.served_ns });
         }
@@ -231,6 +235,7 @@ impl Lane {
 
     /// A request took so long. Where looks saw how much of that it had the GPU for, that is what the like takes.
     fn ended(&mut self, began: Mono, took: Duration) -> Duration {
+        self.queue.ends(began, began + took);
         let seen = self.last.filter(|(of, had)| *of == began && !had.is_zero()).map(|(_, had)| had);
         let took = seen.map_or(took, |had| had.min(took));
         let usual = self.takes.unwrap_or(took);
@@ -238,7 +243,12 @@ impl Lane {
     }
 
     pub fn work(&self) -> Option<Work> {
-        self.under_way.map(|one| Work { began: one.began, came: one.began, done: self.had(one), takes: self.takes })
+        self.under_way.map(|one| Work {
+            began: one.began,
+            came: self.queue.came(one.began),
+            done: self.had(one),
+            takes: self.takes,
+        })
     }
 }
 
@@ -276,6 +286,20 @@ mod tests {
     fn lane() -> Lane {
         let told = message::Lane { lane: 0, uuid: [0; 16], sm_count: 132, waits_on_gpu: true, divides: true };
         Lane::new(gpu_uuid([0; 16]), told)
+    }
+
+    #[test]
+    fn a_request_that_is_begun_at_the_end_of_another_came_before_that() {
+        let (ms, mut lane) = (Duration::from_millis, lane());
+        let mut look = |began: u64, now: u64| {
+            lane.doing = Doing { busy: true, since: Some(Mono(began * 1_000_000)), ..Doing::default() };
+            lane.pass(true, 1, ms(1), Mono(now * 1_000_000));
+        };
+        look(1, 2);
+        look(5, 6);
+        lane.ended(Mono(1_000_000), ms(4));
+        let work = lane.work().unwrap();
+        assert_eq!((work.began, work.came), (Mono(5_000_000), Mono(3_000_000)));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) struct Gpu {
     /// What is carried out now; `None` where nothing has to be ordered.
     pub(super) plan: Option<Plan>,
     /// What it was made for.
-    planned_for: Vec<(kernels::ClientId, bool, bool)>,
+    planned_for: Vec<(kernels::ClientId, Option<Mono>, bool)>,
     /// When the SMs that are split for the plan's first part are to be one again.
     pub(super) lifts_at: Option<Mono>,
     pub(super) looked_at: Option<Mono>,
@@ -132,8 +132,10 @@ impl Gpu {
             return false;
         };
         let clients = self.clients(cast, now);
-        let now_for: Vec<(kernels::ClientId, bool, bool)> =
-            clients.iter().map(|client| (client.id, client.busy, client.slo.promises())).collect();
+        // Whoever begins another request without a pause is another to plan for.
+        let begun = |client: &kernels::Client| client.work.map(|work| work.began).filter(|_| client.busy);
+        let now_for: Vec<(kernels::ClientId, Option<Mono>, bool)> =
+            clients.iter().map(|client| (client.id, begun(client), client.slo.promises())).collect();
         if self.plan.as_ref().is_some_and(|plan| plan.squad.until > now) && self.planned_for == now_for {
             self.lift(cast, now);
             return false;

@@ -11,33 +11,38 @@ use berth_model::Mono;
 /// One that is begun so soon after the end of the one before was there already.
 const AT_ONCE: Duration = Duration::from_micros(100);
 
-/// Of one client.
+/// The requests of one client, as far as looks see them. Ends may be told after the next was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queue {
-    /// When the latest was begun, and when it came.
-    latest: Option<(Mono, Mono)>,
-    ended: Mono,
+    /// The latest that was begun.
+    latest: Option<Mono>,
+    /// The one before: when it was begun, and when it came.
+    before: Option<(Mono, Mono)>,
+    /// The latest that has ended: when it was begun, and when it ended.
+    ended: Option<(Mono, Mono)>,
 }
 
 impl Queue {
-    /// A request was begun. To say so again changes nothing.
+    /// A look finds a request under way that was begun then.
     pub fn begins(&mut self, at: Mono) {
-        let came = match self.latest {
-            Some((began, _)) if began == at => return,
-            Some((_, came)) if at <= self.ended + AT_ONCE => came + at.since(came) / 2,
-            Some(_) | None => at,
-        };
-        self.latest = Some((at, came));
+        if self.latest != Some(at) {
+            self.before = self.latest.map(|latest| (latest, self.came(latest)));
+            self.latest = Some(at);
+        }
     }
 
-    /// The latest is done.
-    pub fn ends(&mut self, at: Mono) {
-        self.ended = at;
+    /// The request that was begun then has ended.
+    pub fn ends(&mut self, began: Mono, at: Mono) {
+        self.ended = Some((began, at));
     }
 
     /// When the one that was begun then came, as far as can be told.
     pub fn came(&self, began: Mono) -> Mono {
-        self.latest.filter(|(latest, _)| *latest == began).map_or(began, |(_, came)| came)
+        let at_once = |(_, at): &(Mono, Mono)| *at <= began && began <= *at + AT_ONCE && self.latest == Some(began);
+        let Some((before, _)) = self.ended.filter(at_once) else { return began };
+        // One that no look saw came when it was begun.
+        let since = self.before.filter(|(other, _)| *other == before).map_or(before, |(_, came)| came);
+        since + began.since(since) / 2
     }
 }
 
@@ -56,14 +61,16 @@ mod tests {
         let mut queue = Queue::default();
         queue.begins(at(1.0));
         assert_eq!(queue.came(at(1.0)), at(1.0));
-        queue.ends(at(3.0));
         queue.begins(at(3.02));
-        queue.begins(at(3.02));
+        assert_eq!(queue.came(at(3.02)), at(3.02), "nobody has told yet when the one before ended");
+        queue.ends(at(1.0), at(3.0));
         assert_eq!(queue.came(at(3.02)), at(2.01));
-        queue.ends(at(5.0));
+        queue.ends(at(3.02), at(5.0));
         queue.begins(at(5.5));
         assert_eq!(queue.came(at(5.5)), at(5.5), "there was a pause");
-        assert_eq!(queue.came(at(9.0)), at(9.0), "of that one nothing is known");
+        queue.ends(at(8.0), at(9.0));
+        queue.begins(at(9.0));
+        assert_eq!(queue.came(at(9.0)), at(8.5), "it is not counted from one long ago");
     }
 
     proptest! {
@@ -77,9 +84,9 @@ mod tests {
                 let came = queue.came(now);
                 prop_assert!(last <= came && came <= now);
                 last = came;
-                now = now + Duration::from_micros(took);
-                queue.ends(now);
-                now = now + Duration::from_micros(pause);
+                let end = now + Duration::from_micros(took);
+                queue.ends(now, end);
+                now = end + Duration::from_micros(pause);
             }
         }
     }

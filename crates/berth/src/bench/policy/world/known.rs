@@ -142,8 +142,7 @@ impl Known {
             self.served_ns += part_ns;
         }
         for done in &seen.finished {
-            self.queue.begins(Mono(done.began_ns));
-            self.queue.ends(Mono(done.done_ns));
+            self.queue.ends(Mono(done.began_ns), Mono(done.done_ns));
             let took = Duration::from_nanos(done.done_ns - done.began_ns);
             let had = Duration::from_nanos(self.served_ns - self.began_served_ns);
             let was_seen = self.since == Mono(done.began_ns) && !had.is_zero();
@@ -157,8 +156,6 @@ impl Known {
         if seen.busy && (!self.busy || self.since != Mono(seen.since_ns)) {
             self.arrived.get_or_insert(now);
             (self.since, self.began_served_ns) = (Mono(seen.since_ns), self.served_ns);
-        }
-        if seen.busy {
             self.queue.begins(self.since);
         }
         self.busy = seen.busy;
