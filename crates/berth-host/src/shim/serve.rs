@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SocketFlags, accept_with, recv, sockopt};
 
 use super::budget::Budget;
 use super::connection::Stage;
+use super::high::high;
 use super::place::Place;
 use super::table::{State, Table};
 use super::{ClientClock, ClientId, Names, ShimError, Told, sys};
@@ -107,7 +108,7 @@ impl Server {
                 return;
             }
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.add(socket),
+                Ok(socket) => self.add(high(socket)),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // For want of descriptors, for example.

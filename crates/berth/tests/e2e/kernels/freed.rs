@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use berth_load::roles::words::Ready;
 use berth_model::kernels::KernelRole;
-use berth_model::settings::Mode;
 use rustix::process::Signal;
 
 use super::client::Client;
 use super::programs::{Program, library, same_kernels};
-use super::{row, row_where, taking_part};
+use super::{daemon, row, row_where, taking_part};
 use crate::support::held::is_frozen;
 use crate::support::{Daemon, Host, throughout, until};
 
@@ -44,12 +43,7 @@ struct Stage {
 impl Stage {
     fn set(library: &std::path::Path, known: &mut Option<Ready>) -> Self {
         let host = Host::start();
-        // Without probes: the kernel takes those of a dead daemon away before it hangs up for it, one after another with all there are.
-        let daemon = host.daemon_with("berth", |settings| {
-            settings.kernels.enabled = true;
-            settings.kernels.socket = host.file("clients/shim.sock");
-            settings.probes.mode = Mode::Off;
-        });
+        let daemon = daemon(&host);
         let mut trainers = Vec::new();
         for index in 0..TRAINERS {
             let given = known.as_ref().map(same_kernels);
