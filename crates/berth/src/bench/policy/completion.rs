@@ -1,8 +1,9 @@
 //! Jobs that come one after another: when are they done on average, under `jct` and what it is measured against.
 //!
 //! Tenants run the like again and again, so that what a job takes can be learned from those before it; of the first nobody knows anything. Shortest
-//! first has the same estimates and no bound on waits: for as long as others come, the longest job waits. So `jct` is measured twice: with the longest
-//! wait as long as it can be set ([`UNBOUNDED`]), where it is asked for the same, and as it is by default, where the bound has its price.
+//! first has the same estimates and no bound on waits: for as long as others come, the longest job waits. A bound on waits has a price, whoever keeps it. So
+//! `jct` as it is by default is measured against shortest first without a bound, and against shortest first under the same bound and in the same line ([`SAME`]:
+//! `jct` itself on a GPU that runs one at a time); and with the longest wait as long as it can be set ([`UNBOUNDED`]), which shows the price.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,13 @@ use super::world::{self, Tenant, Way, h200, whole};
 use crate::bench::edf::load::Dice;
 
 /// The longest that `kernels.longest_wait` can be.
-const UNBOUNDED: Span = Span::from_millis(60_000);
-/// `jct` as it is by default.
-pub const BOUNDED: &str = "jct-bounded";
+const LONGEST: Span = Span::from_millis(60_000);
+/// As it is by default.
+pub const JCT: &str = "jct";
+/// With [`LONGEST`] as the longest wait.
+pub const UNBOUNDED: &str = "jct-unbounded";
+/// Shortest first with the bound and the line of `jct`.
+pub const SAME: &str = "sjf-bounded";
 const TENANTS: usize = 6;
 
 /// Whether jobs of a mix gain by running side by side.
@@ -66,14 +71,14 @@ impl Mix {
 
 pub fn measure(mix: Mix, jobs: usize, seeds: &[u64]) -> Cell {
     let machine = h200(Sharing::Mps);
-    let jct = |settings: KernelSettings| Way::Policy(KernelPolicyName::Jct, Box::new(settings));
-    let unbounded = KernelSettings { longest_wait: UNBOUNDED, ..KernelSettings::default() };
+    let unbounded = KernelSettings { longest_wait: LONGEST, ..KernelSettings::default() };
     let ways = [
         ("fifo", Way::Fifo),
         ("sjf", Way::Sjf),
         ("everybody", Way::Everybody),
-        ("jct", jct(unbounded)),
-        (BOUNDED, jct(KernelSettings::default())),
+        (JCT, Way::policy(KernelPolicyName::Jct)),
+        (UNBOUNDED, Way::Policy(KernelPolicyName::Jct, Box::new(unbounded))),
+        (SAME, Way::SjfBounded),
     ];
     let of = |(name, way): (&str, Way)| {
         let mean = |seed: &u64| mean_ms(&world::run(&machine, &tenants(mix, jobs, *seed), &way, None));

@@ -1,10 +1,14 @@
 //! Whether goals can be kept at all: a search that knows everything beforehand.
 //!
-//! *The class that is searched*: all schedules of one GPU that run one request at a time, may leave off one for another at any instant, and leave out
-//! as many requests of each tenant as its goal lets be late. In that class the search is exact. Without requests that are left out, what is due first
-//! is best: if that misses, there is a stretch of time in which more is due than fits ([`overload`]), and one of the requests that are due in it has to be left
-//! out, whatever else is done. Whose, is branched on. Of one tenant's, which all take as long, the last that comes is left out: it lies in every later
-//! stretch in which an earlier one does. A search that is longer than [`NODES`] is given up, and says neither.
+//! *The class that is searched*: all schedules of one GPU that run one request at a time, may leave off one for another at any instant, and let as many
+//! requests of each tenant be late as its goal allows. What becomes of those is asked twice ([`Late`]): they are never run, which no program does but which
+//! bounds what can be, or they are run before the next of their tenant, as programs do.
+//!
+//! In each class the search is exact. With nobody late, what is due first is best, where each is due early enough for the next of its tenant to be in time
+//! after it; if that misses, there is a stretch of time in which more is due than fits ([`overload`]), and one of the requests that are due in it has to be
+//! due later, whatever else is done. Whose, is branched on. Of one tenant's, which are due in the order in which they come, it is the last at any rate: it lies
+//! in the stretch if one before it does. It is due then for its own sake, or for the next of its tenant's that is still to be in time ([`Search::holds`]). A
+//! search that is longer than [`NODES`] is given up, and says neither.
 //!
 //! Schedules that run two side by side are not in the class.
 
@@ -210,7 +214,7 @@ pub fn overload(asks: &[Ask], due_ns: &[f64]) -> Option<Overload> {
                 later.map_or(ran.first().map_or(now, |(at, _)| *at), |at| ran.get(at + 1).map_or(now, |(at, _)| *at));
             let inside = |place: &usize| asks[*place].comes_ns >= from && due_ns[*place] <= due;
             let among: Vec<usize> = (0..asks.len()).rev().filter(inside).collect();
-            let excess_ns = among.iter().map(|one| asks[*one].takes_ns).sum::<f64>() - (due - from);
+            let excess_ns = among.iter().map(|one| asks[*one].takes_ns).sum::<f64>() - (due - from).max(0.0);
             return Some(Overload { due: among, until_ns: due, excess_ns });
         }
         if left[first] <= 1e-3 {

@@ -1,7 +1,8 @@
 //! What the measurement has to show, judged by what it showed. What was not measured is not judged.
 
-use super::completion::{BOUNDED, Cell, Mix};
+use super::completion::{Cell, JCT, Mix, SAME, UNBOUNDED};
 use super::feasible::Feasible;
+use super::promises::Case;
 use super::report::Report;
 use super::switching::Switched;
 use crate::bench::contention::goals::Goal;
@@ -31,15 +32,26 @@ fn completion(cell: &Cell) -> Vec<Goal> {
         let (wanted, is_met) = if gains { ("below ×1", worst < 1.0) } else { ("≤ ×1", worst <= 1.0) };
         Some(Goal::new(&name, wanted, reached).judged(is_met))
     };
-    [goal("jct", "fifo"), goal("jct", "sjf"), goal(BOUNDED, "sjf")].into_iter().flatten().collect()
+    let pairs = [(JCT, "fifo"), (JCT, "sjf"), (JCT, SAME), (UNBOUNDED, "sjf")];
+    pairs.into_iter().filter_map(|(way, over)| goal(way, over)).collect()
 }
 
-fn promises(report: &Report) -> Option<Goal> {
-    let feasible = report.promises.iter().filter(|case| case.feasible == Feasible::Yes);
-    let (count, kept) = feasible.fold((0, 0), |(count, kept), case| (count + 1, kept + usize::from(case.missed == 0)));
-    let reached = format!("{kept} of {count} ({} sets tried)", report.promises.len());
-    let goal = Goal::new("slo keeps all goals that can be kept", "all", reached);
-    (!report.promises.is_empty()).then(|| if count > 0 { goal.judged(kept == count) } else { goal })
+/// Of the sets that can be kept if late requests are never run, and of those that can be kept by programs that run every request.
+fn promises(report: &Report) -> Vec<Goal> {
+    let goal = |name: &str, can_be: fn(&Case) -> Feasible| {
+        let feasible = report.promises.iter().filter(|case| can_be(case) == Feasible::Yes);
+        let (count, kept) =
+            feasible.fold((0, 0), |(count, kept), case| (count + 1, kept + usize::from(case.missed == 0)));
+        let goal = Goal::new(name, "all", format!("{kept} of {count} ({} sets tried)", report.promises.len()));
+        if count > 0 { goal.judged(kept == count) } else { goal }
+    };
+    if report.promises.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        goal("slo keeps all goals that can be kept", |case| case.feasible),
+        goal("…by programs that run every request", |case| case.runnable),
+    ]
 }
 
 fn goodput(report: &Report) -> Option<Goal> {

@@ -1,7 +1,7 @@
 //! Tenants with goals at nine tenths of what a GPU can do, and one without that takes the rest: which goals are kept.
 //!
-//! Not every set of goals can be kept. An offline search tells (`feasible`), twice: as if acting cost nothing, and with what berth's own means
-//! cost whoever uses them ([`costs`]): something that comes is seen at the next look, what runs is stopped at the end of a piece of work, and each
+//! Not every set of goals can be kept. An offline search tells (`feasible`): as if acting cost nothing, with what berth's own means cost whoever uses
+//! them, and, of these, if requests that are late are run all the same ([`costs`]): something that comes is seen at the next look, what runs is stopped at the end of a piece of work, and each
 //! piece begins with a look at the stops.
 
 use berth_model::Span;
@@ -24,9 +24,10 @@ pub const LOAD: f64 = 0.9;
 pub struct Case {
     pub seed: u64,
     pub goals: usize,
-    /// Whether all of them can be kept: as if acting cost nothing, and with what it costs.
+    /// Whether all of them can be kept: as if acting cost nothing, with what it costs, and if late requests are run too.
     pub ideal: Feasible,
     pub feasible: Feasible,
+    pub runnable: Feasible,
     /// Goals that `slo` missed, and that the driver's slices and everybody at once do.
     pub missed: usize,
     pub temporal: usize,
@@ -48,6 +49,7 @@ pub fn measure(seconds: f64, seed: u64) -> Case {
         goals: tenants.iter().filter(|tenant| tenant.slo.promises()).count(),
         ideal: feasible::goals(&tenants, Costs::NONE, Late::LeftOut),
         feasible: feasible::goals(&tenants, costs(&machine), Late::LeftOut),
+        runnable: feasible::goals(&tenants, costs(&machine), Late::Run),
         missed: missed(&tenants, &slo),
         temporal: missed(&tenants, &run(&Way::Temporal)),
         everybody: missed(&tenants, &run(&Way::Everybody)),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::completion::{BOUNDED, Cell};
+use super::completion::{Cell, JCT, SAME, UNBOUNDED};
 use super::fairness::Fairness;
 use super::feasible::Feasible;
 use super::mixture::Column;
@@ -76,10 +76,10 @@ impl Report {
     fn completions(&self) -> String {
         let row = |cell: &Cell| {
             let mean = |way: &str| cell.mean_ms.get(way).map_or("-".to_owned(), |all| format!("{:.1}", mean(all)));
-            let ways = ["fifo", "sjf", "everybody", "jct", BOUNDED].map(mean);
+            let ways = ["fifo", "sjf", SAME, "everybody", JCT, UNBOUNDED].map(mean);
             [cell.mix.as_str().to_owned()].into_iter().chain(ways).collect()
         };
-        let headings = ["JOBS", "FIFO", "SJF", "EVERYBODY", "JCT", "JCT BOUNDED"];
+        let headings = ["JOBS", "FIFO", "SJF", "SJF BOUNDED", "EVERYBODY", "JCT", "JCT UNBOUNDED"];
         grid(&headings, self.completion.iter().map(row).collect())
     }
 
@@ -87,8 +87,9 @@ impl Report {
         let (all, load) = (self.promises.len(), LOAD * 100.0);
         let count = |of: &dyn Fn(&Case) -> bool| self.promises.iter().filter(|case| of(case)).count();
         let ideal = count(&|case| case.ideal == Feasible::Yes);
-        let (can, unknown) =
-            (count(&|case| case.feasible == Feasible::Yes), count(&|case| case.feasible == Feasible::Unknown));
+        let is = |of: fn(&Case) -> Feasible, found: Feasible| count(&move |case: &Case| of(case) == found);
+        let found = |of: fn(&Case) -> Feasible| (is(of, Feasible::Yes), is(of, Feasible::Unknown));
+        let ((can, unknown), (runs, unknown_runs)) = (found(|case| case.feasible), found(|case| case.runnable));
         let kept = [
             ("slo", count(&|case| case.missed == 0)),
             ("everybody", count(&|case| case.everybody == 0)),
@@ -98,7 +99,8 @@ impl Report {
         let rest: f64 = self.promises.iter().map(|case| case.rest).sum::<f64>() / all as f64;
         format!(
             "{all} sets of goals at {load:.0} % load, one at a time: {ideal} can be kept if acting is free,\n\
-             {can} with what it costs ({unknown} searches given up); all goals kept: {kept};\n\
+             {can} with what it costs ({unknown} searches given up), {runs} if late requests are run too ({unknown_runs} given up);\n\
+             all goals kept: {kept};\n\
              under slo, work without a goal gets ×{rest:.2} of what is left"
         )
     }

@@ -55,6 +55,12 @@ impl Managed {
         }
     }
 
+    /// As if kernels of different tenants could not run at the same time.
+    pub fn one_at_a_time(mut self) -> Self {
+        self.place = Place { divides: false, concurrent: false, ..self.place };
+        self
+    }
+
     /// What work beside others says of who slows whom.
     fn learn(&mut self, read: Vec<Read>, clients: &[Client]) {
         for Read { who, beside, alone, took } in read.into_iter().filter(|read| !read.beside.is_empty()) {

@@ -18,6 +18,8 @@ pub enum Way {
     Fifo,
     /// The least left first, one at a time, by the estimates of `jct` and the order it has them in.
     Sjf,
+    /// The same with the bound on waits that policies have, and their line.
+    SjfBounded,
     /// The driver's slices of 2 ms, and what switching between them costs.
     Temporal,
     /// Everybody its equal part of the SMs, for ever.
@@ -44,6 +46,7 @@ impl Way {
         match self {
             Way::Fifo => "fifo",
             Way::Sjf => "sjf",
+            Way::SjfBounded => "sjf-bounded",
             Way::Temporal => "temporal",
             Way::Static => "static",
             Way::Everybody => "everybody",
@@ -61,6 +64,7 @@ impl Way {
         };
         match self {
             Way::Policy(name, settings) => managed(&[*name], settings),
+            Way::SjfBounded => Box::new(managed(&[KernelPolicyName::Jct], &KernelSettings::default()).one_at_a_time()),
             Way::Switching => managed(&PLANNING, &KernelSettings::default()),
             Way::Temporal | Way::Everybody => Box::new(Fixed { order: Some(everybody(tenants.len(), |_| None)) }),
             Way::Static => {
