@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn where_nothing_is_gained_the_policy_stays_however_the_figures_jitter() {
         // Each within two in a hundred of the others, by turns.
-        let history = |policy, at: u64| (1.0 + 0.02 * f64::from(u8::from((at + policy as u64) % 3 == 0)), 1.0);
+        let history = |policy, at: u64| (1.0 + 0.02 * f64::from(u8::from((at + policy as u64).is_multiple_of(3))), 1.0);
         let (_, changes) = play(history, 300);
         assert_eq!(for_good(&changes), Vec::<&PolicyChosen>::new());
         let tried = changes.iter().filter(|change| change.is_try).count();

@@ -31,6 +31,6 @@ pub use forecast::{Forecast, Forecaster, Skill};
 pub use kept::Kept;
 pub use not_attached::NotAttached;
 pub use predictor::PredictorError;
-pub use slo_risk::SloRisk;
+pub use slo_risk::{Foreseen, SloRisk};
 pub use starvation::{Starvation, Want};
 pub use stuck::StuckHold;

@@ -1,8 +1,12 @@
 //! What detectors are shown: a figure as it is when all is well, with changes of load that are no fault, and from some step on with one.
 //!
-//! A scene gives the step at which its detector first found something, if it did, and that from which on a goal is missed.
+//! A scene gives the step at which its detector first found something, if it did, and of a goal the steps from which on it is missed.
 
-use berth_model::watch::{Degradation, Drift, Finding, Kind, PredictorError, SloRisk, Starvation, StuckHold, Want};
+use std::collections::VecDeque;
+
+use berth_model::watch::{
+    Degradation, Drift, Finding, Foreseen, Kind, PredictorError, SloRisk, Starvation, StuckHold, Want,
+};
 use berth_model::{Bytes, Mono};
 
 use super::Level;
@@ -23,11 +27,15 @@ pub const KINDS: [Kind; 6] =
     [Kind::Degradation, Kind::SloRisk, Kind::MemoryDrift, Kind::Starvation, Kind::StuckHold, Kind::PredictorError];
 
 /// What came of a scene, by steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Played {
     pub found: Option<u32>,
-    /// From here on a goal is missed; `None` where there is none, or it is kept.
+    /// Here fewer of the window's pieces were in time than the goal asks for; `None` where there is none, or it is kept.
     pub missed: Option<u32>,
+    /// From here on fewer will be on average, which nobody can see.
+    pub missed_on_average: Option<u32>,
+    /// How wrong forecasts of the slack that decides were.
+    pub foreseen: Option<Foreseen>,
 }
 
 /// `fault` is the step from which on something is wrong.
@@ -41,7 +49,7 @@ pub fn play(kind: Kind, level: Level, fault: Option<u32>, noise: &mut Noise) -> 
         Kind::PredictorError => predictor_error(level, fault, noise),
         Kind::NotAttached => None,
     };
-    Played { found, missed: None }
+    Played { found, ..Played::default() }
 }
 
 fn first(kind: Kind, mut observe: impl FnMut(u32) -> Option<Finding>) -> Option<u32> {
@@ -111,7 +119,8 @@ fn slo_risk(level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
     let shrinks_for = noise.between(150.0, 400.0);
     let (mut until, mut middle) = (0, usual);
     let mut detector = SloRisk::new(0.95);
-    let mut played = Played { found: None, missed: None };
+    let mut played = Played::default();
+    let mut window: VecDeque<bool> = VecDeque::new();
     for step in 0..length(Kind::SloRisk) {
         if step >= until {
             until = step + noise.count(100, 400);
@@ -120,13 +129,21 @@ fn slo_risk(level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
         let gone = fault.map_or(0.0, |fault| f64::from(step.saturating_sub(fault)) / shrinks_for).min(1.0);
         let slack = middle * (1.0 - gone);
         // Only once a goal cannot be kept any more, and not when load takes it there for a while.
-        if slack < LATE * spread && played.missed.is_none() && gone > 0.0 {
-            played.missed = Some(step);
+        if slack < LATE * spread && played.missed_on_average.is_none() && gone > 0.0 {
+            played.missed_on_average = Some(step);
         }
-        if detector.observe(at(step), slack + spread * noise.normal()).is_some() && played.found.is_none() {
-            played.found = Some(step);
+        let slack = slack + spread * noise.normal();
+        window.push_back(slack < 0.0);
+        window.drain(..window.len().saturating_sub(detector.window()));
+        let late = window.iter().filter(|is_late| **is_late).count() as f64 / window.len() as f64;
+        if late > 1.0 - detector.target() + f64::EPSILON && gone > 0.0 {
+            played.missed = played.missed.or(Some(step));
+        }
+        if detector.observe(at(step), slack).is_some() {
+            played.found = played.found.or(Some(step));
         }
     }
+    played.foreseen = detector.foreseen();
     played
 }
 

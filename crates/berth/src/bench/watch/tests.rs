@@ -33,6 +33,13 @@ fn a_scene_that_is_longer_without_a_finding_has_fewer_in_a_day() {
 }
 
 #[test]
+fn a_risk_to_a_goal_is_told_before_it_is_missed_and_its_forecast_is_judged() {
+    let trial = measure(Kind::SloRisk, Level::Low, 20, 4_711);
+    assert!(trial.before.unwrap() >= 0.8 && trial.lead.as_ref().unwrap().p50 > 0.0, "{trial:?}");
+    assert!(trial.foreseen_over_plain.unwrap() > 0.0, "{trial:?}");
+}
+
+#[test]
 fn a_store_gives_back_what_it_was_given_and_minutes_take_less() {
     let store = store::measure(2_000).unwrap();
     assert!(store.is_complete, "{store:?}");

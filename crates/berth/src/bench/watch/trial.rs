@@ -1,6 +1,6 @@
 //! Many scenes of one kind at one level, with the fault and without: what was found rightly, wrongly, and not at all.
 
-use berth_model::watch::Kind;
+use berth_model::watch::{Foreseen, Kind};
 use serde::Serialize;
 
 use super::noise::Noise;
@@ -29,10 +29,18 @@ pub struct Trial {
     pub wrongly_per_day: f64,
     /// Steps from a finding until the goal is missed, below zero where it was missed before; only of goals.
     pub lead: Option<Quantiles>,
+    /// The same until it is missed on average.
+    pub lead_on_average: Option<Quantiles>,
+    /// Of the faults by which a goal was missed, the part that was found before.
+    pub before: Option<f64>,
+    /// Mean error of forecasts of the slack that decides, over that of saying that all stays as it is.
+    pub foreseen_over_plain: Option<f64>,
 }
 
 pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
     let (mut found, mut wrongly, mut delays, mut leads) = (0, 0, Vec::new(), Vec::new());
+    let (mut leads_on_average, mut missed, mut before) = (Vec::new(), 0_u32, 0_u32);
+    let (mut error, mut plain_error) = (0.0, 0.0);
     let (mut alarms, mut calm_steps) = (0_u32, 0_u32);
     for run in 0..runs {
         // Faults come in the third quarter of a scene at the latest: there has to be time to notice.
@@ -40,11 +48,18 @@ pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
         let length = scenes::length(kind);
         let fault = noise.count(length * 4 / 10, length * 6 / 10);
         let played = scenes::play(kind, level, Some(fault), &mut noise);
+        missed += u32::from(played.missed.is_some());
+        if let Some(Foreseen { error: own, plain_error: plain }) = played.foreseen {
+            (error, plain_error) = (error + own, plain_error + plain);
+        }
         match played.found {
             Some(step) if step >= fault => {
                 found += 1;
                 delays.push(f64::from(step - fault));
-                leads.extend(played.missed.map(|missed| f64::from(missed) - f64::from(step)));
+                let lead = |missed: Option<u32>| missed.map(|missed| f64::from(missed) - f64::from(step));
+                leads.extend(lead(played.missed));
+                leads_on_average.extend(lead(played.missed_on_average));
+                before += u32::from(lead(played.missed).is_some_and(|lead| lead > 0.0));
             }
             Some(_) => wrongly += 1,
             None => {}
@@ -67,6 +82,9 @@ pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
         delay: Quantiles::of(&delays),
         wrongly_per_day: f64::from(alarms) / f64::from(calm_steps.max(1)) * SECONDS_PER_DAY,
         lead: Quantiles::of(&leads),
+        lead_on_average: Quantiles::of(&leads_on_average),
+        before: (missed > 0).then(|| f64::from(before) / f64::from(missed)),
+        foreseen_over_plain: (plain_error > 0.0).then(|| error / plain_error),
     }
 }
 
