@@ -17,7 +17,7 @@ use super::client::Client;
 use super::programs::{Program, library, same_kernels};
 use super::{daemon, row, row_where, taking_part};
 use crate::support::held::is_frozen;
-use crate::support::{Daemon, Host, throughout, until};
+use crate::support::{Daemon, Host, hierarchy, skip_unprepared, throughout, until};
 
 const TRAINERS: usize = 3;
 const SAMPLES: usize = 9;
@@ -214,6 +214,21 @@ fn whom_a_leader_stops_goes_on_when_the_leader_is_held() {
         let hold = stage.daemon.berth_meanwhile(&["hold", stage.leader.path()]);
         let at = until("the leader to be frozen", || is_frozen(stage.leader.dir()).then(now));
         drop(hold);
+        Strike { from, at }
+    });
+}
+
+/// As `docker pause` does.
+#[test]
+fn whom_a_leader_stops_goes_on_when_the_leader_is_frozen_by_somebody_else() {
+    let test = "whom_a_leader_stops_goes_on_when_the_leader_is_frozen_by_somebody_else";
+    if !hierarchy().join("cgroup.controllers").exists() {
+        return skip_unprepared(test, "cgroups of the first version alone: nobody who is frozen there can be killed");
+    }
+    all_go_on(test, Stage::stopped_by_the_leader, |stage| {
+        let from = now();
+        std::fs::write(stage.leader.dir().join("cgroup.freeze"), "1").unwrap();
+        let at = until("the leader to be frozen", || is_frozen(stage.leader.dir()).then(now));
         Strike { from, at }
     });
 }
