@@ -120,11 +120,14 @@ impl Watch {
     fn look(&mut self, sight: &Sight<'_>) {
         let Sight { snapshot, owner, asks_for_kernels, now } = *sight;
         let kernels = snapshot.kernels.iter().flat_map(|level| &level.rows);
+        let mut learned = Vec::new();
         for row in &snapshot.tasks {
             let watched = self.tenants.entry(row.tenant.clone()).or_default();
             watched.is_called(&row.container_name, owner(&row.tenant));
             self.past.taken_in(&row.tenant, watched, now);
-            watched.look(row, &Beside::of(row, snapshot), now.mono);
+            let figures = watched.look(row, &Beside::of(row, snapshot), now.mono);
+            let key = |metric| Key { of: watched.of(&row.tenant), gpu: row.gpu_uuid.clone(), metric };
+            learned.extend(figures.into_iter().map(|(metric, value)| (key(metric), value)));
             let mut attached = kernels.clone().filter(|kernels| kernels.tenant.is(&row.tenant)).peekable();
             let is_missed = snapshot.kernels.is_some() && attached.peek().is_none() && asks_for_kernels(&row.tenant);
             watched.attaches(is_missed, now.mono);
@@ -139,6 +142,7 @@ impl Watch {
             }
         }
         self.forget();
+        self.keep(learned, now);
         if is_due(&mut self.written, now.mono, WRITE_EVERY) {
             self.write(sight);
         }

@@ -1,7 +1,7 @@
 //! What earlier daemons wrote down, taken in when its tenant is seen: detectors need not learn anew what is usual.
 //!
 //! Read once, on a thread of its own. A figure is taken in only for the tenant it was written of while it has the same owner: what is
-//! said of somebody's work is said by its own figures. Learned anew are how long holds and waits usually last, and how memory grows.
+//! said of somebody's work is said by its own figures.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -14,7 +14,15 @@ use jiff::Timestamp;
 use super::tenant::Watched;
 
 /// Of which detectors and moods are made.
-const WANTED: [Metric; 4] = [Metric::Slack, Metric::ActiveSeconds, Metric::PredictorError, Metric::Feedback];
+const WANTED: [Metric; 7] = [
+    Metric::Slack,
+    Metric::ActiveSeconds,
+    Metric::PredictorError,
+    Metric::Feedback,
+    Metric::WaitSeconds,
+    Metric::IdleHoldSeconds,
+    Metric::MemoryBytes,
+];
 
 #[derive(Debug, Default)]
 pub(super) struct Past {

@@ -1,6 +1,7 @@
 //! One tenant as it is watched: what the snapshot says of it, as the detectors want it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use berth_model::history::Judgement;
 use berth_model::kernels::KernelRow;
@@ -10,12 +11,16 @@ use berth_model::watch::series::{Line, Metric, Of, Owner};
 use berth_model::watch::{
     Degradation, Drift, Finding, Kept, NotAttached, PredictorError, SloRisk, Starvation, StuckHold, Want,
 };
-use berth_model::{Bytes, GpuIndex, Mono, Snapshot, TaskRow, TaskState, TenantKey};
+use berth_model::{Bytes, GpuIndex, GpuUuid, Mono, Snapshot, TaskRow, TaskState, TenantKey};
 
-use super::others;
+use super::{LOOK_EVERY, others};
 
 /// Of units that have a deadline, the part that has to meet it, where no goal says how many.
 const TARGET: f64 = 0.95;
+/// Between two writings.
+const LOOKS: u32 = 5;
+/// What was written down of memory in this time goes before what is seen.
+const RECENT: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -24,6 +29,8 @@ pub(super) struct Watched {
     pub mood: Mood,
     pub seen: Mono,
     rows: BTreeMap<Option<GpuIndex>, OnGpu>,
+    /// What was written down before of its time on GPUs, until it is seen there.
+    recalled: BTreeMap<GpuUuid, Vec<Recalled>>,
     degradation: Degradation,
     risk: SloRisk,
     predictor: PredictorError,
@@ -44,6 +51,14 @@ struct OnGpu {
     written: Option<(Mono, f64)>,
 }
 
+/// A figure of a tenant on a GPU, as it was written down.
+#[derive(Debug, Clone, Copy)]
+struct Recalled {
+    metric: Metric,
+    at: Mono,
+    value: f64,
+}
+
 /// The others on a tenant's GPU, and the GPU.
 pub(super) struct Beside {
     /// Somebody else computes there.
@@ -62,6 +77,7 @@ impl Default for Watched {
             mood: Mood::default(),
             seen: Mono(0),
             rows: BTreeMap::new(),
+            recalled: BTreeMap::new(),
             degradation: Degradation::default(),
             risk: SloRisk::new(TARGET),
             predictor: PredictorError::default(),
@@ -97,11 +113,15 @@ impl Watched {
         }
     }
 
-    pub fn look(&mut self, row: &TaskRow, beside: &Beside, now: Mono) {
+    /// What was learned is to be written down.
+    pub fn look(&mut self, row: &TaskRow, beside: &Beside, now: Mono) -> Vec<(Metric, f64)> {
         self.seen = now;
         self.expected_seconds =
             row.deadline.as_ref().and_then(|deadline| deadline.takes.as_ref()).map(|takes| takes.median_seconds);
         let on_gpu = self.rows.entry(row.gpu_index).or_default();
+        if let Some(recalled) = row.gpu_uuid.as_ref().and_then(|uuid| self.recalled.remove(uuid)) {
+            on_gpu.recall(&recalled, beside.memory, now);
+        }
         if let Some(used) = row.gpu_memory_bytes {
             on_gpu.drift.observe(now, used, beside.memory);
         }
@@ -124,6 +144,9 @@ impl Watched {
             }
         };
         on_gpu.starvation.observe(now, Want { wants: wants(row), got, others: beside.wanting });
+        let waited = on_gpu.starvation.take_learned().map(|seconds| (Metric::WaitSeconds, seconds));
+        let held = on_gpu.stuck.take_learned().map(|seconds| (Metric::IdleHoldSeconds, seconds));
+        waited.into_iter().chain(held).collect()
     }
 
     /// What the level of kernels says of it on one GPU.
@@ -145,12 +168,14 @@ impl Watched {
 
     /// Takes in what was written down before this daemon began: each value with the instant it is of.
     pub fn recall(&mut self, line: &Line, at: &dyn Fn(i64) -> Mono) {
-        if self.is_under_way {
-            return;
-        }
         for value in &line.values {
             let (at, mean) = (at(value.at_ms), value.sum / float(Bytes(value.count.max(1))));
             match line.key.metric {
+                metric @ (Metric::WaitSeconds | Metric::IdleHoldSeconds | Metric::MemoryBytes) => {
+                    let on_gpu = line.key.gpu.as_ref().map(|gpu| self.recalled.entry(gpu.clone()).or_default());
+                    on_gpu.into_iter().for_each(|all| all.push(Recalled { metric, at, value: mean }));
+                }
+                _ if self.is_under_way => {}
                 Metric::Slack => drop(self.risk.observe(at, mean)),
                 Metric::ActiveSeconds => drop(self.degradation.observe(at, mean)),
                 Metric::PredictorError => drop(self.predictor.observe(at, 1.0, mean.exp())),
@@ -162,7 +187,7 @@ impl Watched {
 
     /// It is not on a GPU: what was under way there is over, what is usual of it is not forgotten.
     pub fn leave(&mut self) {
-        self.rows.clear();
+        self.rows.values_mut().for_each(OnGpu::leave);
     }
 
     /// What its units tell, as figures to be written down.
@@ -213,6 +238,34 @@ impl Watched {
             all.into_iter().flatten().map(move |finding| (*gpu, finding))
         });
         whole.into_iter().flatten().map(|finding| (None, finding)).chain(on_gpus).collect()
+    }
+}
+
+impl OnGpu {
+    /// Takes in what was written down before. Of memory only what is recent: how it grew then says nothing of now.
+    fn recall(&mut self, recalled: &[Recalled], limit: Option<Bytes>, now: Mono) {
+        let is_new = self.drift.is_new();
+        for one in recalled {
+            match one.metric {
+                Metric::WaitSeconds => self.starvation.recall(one.value),
+                Metric::IdleHoldSeconds => self.stuck.recall(one.value),
+                Metric::MemoryBytes if is_new && now.since(one.at) < RECENT => {
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a GPU")]
+                    let used = Bytes(one.value.max(0.0) as u64);
+                    // It is looked at more often than it is written down.
+                    for look in 0..LOOKS {
+                        self.drift.observe(one.at + LOOK_EVERY * look, used, limit);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.starvation.leave();
+        self.stuck.leave();
+        (self.drift, self.kept, self.written) = (Drift::default(), Kept::default(), None);
     }
 }
 

@@ -227,6 +227,52 @@ fn what_is_usual_and_what_was_said_outlive_a_daemon() {
     assert_eq!(kinds(true), (vec![Kind::Degradation], [true, false]));
 }
 
+/// Holds for nobody of so many seconds, with as many between them.
+fn held_for_nobody(seconds: u64) -> impl FnMut(&mut Snapshot, u64) {
+    move |snapshot, second| snapshot.tasks[1].hold = (second % (2 * seconds) < seconds).then(|| hold(None))
+}
+
+/// One has its turns after so many seconds, and twice as long.
+fn by_turns(seconds: u64) -> impl FnMut(&mut Snapshot, u64) {
+    move |snapshot, second| {
+        let waits = second % (3 * seconds) < seconds;
+        snapshot.tasks[0].state = TaskState::Computing;
+        snapshot.tasks[1].state = if waits { TaskState::Idle } else { TaskState::Computing };
+        snapshot.tasks[1].hold = waits.then(|| HoldRow { place: Some(1), ..hold(None) });
+    }
+}
+
+#[test]
+fn what_is_usual_of_holds_waits_and_memory_outlives_a_daemon() {
+    type Changes = Box<dyn FnMut(&mut Snapshot, u64)>;
+    let played = |before: Changes, seconds: u64, after: Changes| {
+        let parent = tempfile::tempdir().unwrap();
+        let settings = settings::History { dir: parent.path().to_owned(), ..settings::History::default() };
+        let mut first = host(Watch::open(&settings, Path::new("/proc")));
+        assert_eq!(first.seconds(seconds, before), [], "nothing is wrong yet");
+        first.watch.writer.as_ref().unwrap().flush();
+        let (now, mut after) = (first.now, after);
+        drop(first.watch);
+        let mut then = |watch: Watch| {
+            let mut second = host(watch);
+            second.watch.past.wait();
+            second.now = now;
+            let told = second.seconds(60, &mut after);
+            let kinds =
+                told.iter().filter_map(|one| if let Change::Found { kind, .. } = one { Some(*kind) } else { None });
+            kinds.collect::<Vec<_>>()
+        };
+        (then(Watch::open(&settings, Path::new("/proc"))), then(Watch::default()))
+    };
+    let (with, without) = played(Box::new(held_for_nobody(10)), 120, Box::new(held_for_nobody(50)));
+    assert_eq!((with, without), (vec![], vec![Kind::StuckHold]), "six times ten seconds are not unusual");
+    let (with, without) = played(Box::new(by_turns(30)), 600, Box::new(by_turns(55)));
+    assert_eq!((with, without), (vec![], vec![Kind::Starvation]), "it had to wait for long before");
+    let leaks = |from: u64| Box::new(move |snapshot: &mut Snapshot, second| leak(snapshot, from + second));
+    let (with, without) = played(leaks(0), 260, leaks(260));
+    assert_eq!((with, without), (vec![Kind::MemoryDrift], vec![]), "it grew before, too");
+}
+
 #[test]
 fn another_owner_s_past_is_not_taken_in() {
     let parent = tempfile::tempdir().unwrap();

@@ -61,6 +61,11 @@ impl Drift {
         self.finding()
     }
 
+    /// Nothing was seen yet.
+    pub fn is_new(&self) -> bool {
+        self.count == 0 && self.means.is_empty()
+    }
+
     fn test(&self, now: Mono, limit: Option<Bytes>) -> Option<Found> {
         if self.means.len() < KEPT {
             return None;

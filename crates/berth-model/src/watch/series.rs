@@ -35,6 +35,10 @@ pub enum Metric {
     ActiveSeconds,
     /// How well its goals at the level of kernels were kept of late, 0 to 1.
     Attainment,
+    /// How far behind it was at the most before it got on again: seconds of its fair share, for each other that had work.
+    WaitSeconds,
+    /// How long it was held while nobody else computed, when that was over.
+    IdleHoldSeconds,
     /// How much longer a unit took than was expected, as a natural logarithm; below zero it was shorter.
     PredictorError,
     /// What its owner says of it, −1 to 1.
@@ -121,7 +125,7 @@ pub struct SeriesTold {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 11] = [
+    pub const ALL: [Metric; 13] = [
         Metric::CorePct,
         Metric::MemoryBytes,
         Metric::UnitSeconds,
@@ -131,6 +135,8 @@ impl Metric {
         Metric::Slack,
         Metric::ActiveSeconds,
         Metric::Attainment,
+        Metric::WaitSeconds,
+        Metric::IdleHoldSeconds,
         Metric::PredictorError,
         Metric::Feedback,
     ];
@@ -147,6 +153,8 @@ impl Metric {
             Metric::Slack => "slack",
             Metric::ActiveSeconds => "active_seconds",
             Metric::Attainment => "attainment",
+            Metric::WaitSeconds => "wait_seconds",
+            Metric::IdleHoldSeconds => "idle_hold_seconds",
             Metric::PredictorError => "predictor_error",
             Metric::Feedback => "feedback",
         }

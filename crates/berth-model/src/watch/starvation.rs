@@ -31,6 +31,8 @@ pub struct Starvation {
     peak: f64,
     since: Mono,
     usual: MostlyBelow,
+    /// Since it was last asked for.
+    learned: Option<f64>,
     others: u32,
 }
 
@@ -66,9 +68,28 @@ impl Starvation {
         self.deficit = (self.deficit + by).clamp(0.0, 2.0 * MOST);
         self.peak = self.peak.max(self.deficit);
         if self.deficit <= 0.0 && self.peak > 0.0 {
-            self.usual.learn(self.peak / f64::from(self.others.max(1)));
+            let per_other = self.peak / f64::from(self.others.max(1));
+            self.usual.learn(per_other);
+            self.learned = Some(per_other);
             self.peak = 0.0;
         }
+    }
+
+    /// The deficit for each other that was made up for since the last time, to be written down.
+    pub fn take_learned(&mut self) -> Option<f64> {
+        self.learned.take()
+    }
+
+    /// What was written down before.
+    pub fn recall(&mut self, per_other: f64) {
+        if per_other.is_finite() && per_other > 0.0 {
+            self.usual.learn(per_other);
+        }
+    }
+
+    /// It is not there any more. What is usual stays.
+    pub fn leave(&mut self) {
+        *self = Self { usual: self.usual, ..Self::default() };
     }
 
     fn limit(&self) -> f64 {
@@ -116,6 +137,19 @@ mod tests {
         let starved = Want { wants: true, got: 0.0, others: 1 };
         let found = (600..700).find_map(|second| starvation.observe(at(second), starved)).unwrap();
         assert!(found.since >= at(580) && found.since <= at(601), "{found:?}");
+    }
+
+    #[test]
+    fn what_was_usual_before_is_usual_and_outlasts_leaving() {
+        let starved = Want { wants: true, got: 0.0, others: 1 };
+        let mut starvation = Starvation::default();
+        (0..5).for_each(|_| starvation.recall(25.0));
+        starvation.leave();
+        assert!((0..150).all(|second| starvation.observe(at(second), starved).is_none()), "75 s are missing");
+        let got = Want { got: 1.0, ..starved };
+        assert!((150..400).all(|second| starvation.observe(at(second), got).is_none()));
+        let learned = starvation.take_learned().unwrap();
+        assert!((74.0..76.0).contains(&learned) && starvation.take_learned().is_none(), "{learned}");
     }
 
     #[test]

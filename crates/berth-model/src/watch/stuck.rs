@@ -21,6 +21,8 @@ pub struct StuckHold {
     /// When it came to be held for nobody.
     since: Option<Mono>,
     usual: MostlyBelow,
+    /// Since it was last asked for.
+    learned: Option<f64>,
 }
 
 impl StuckHold {
@@ -30,12 +32,30 @@ impl StuckHold {
         match (self.since, is_held && is_free) {
             (None, true) => self.since = Some(at),
             (Some(since), false) => {
-                self.usual.learn(at.since(since).as_secs_f64().min(MOST));
-                self.since = None;
+                let lasted = at.since(since).as_secs_f64().min(MOST);
+                self.usual.learn(lasted);
+                (self.since, self.learned) = (None, Some(lasted));
             }
             (None, false) | (Some(_), true) => {}
         }
         self.finding(at)
+    }
+
+    /// How long the one that was over since the last time lasted, to be written down.
+    pub fn take_learned(&mut self) -> Option<f64> {
+        self.learned.take()
+    }
+
+    /// What was written down before.
+    pub fn recall(&mut self, lasted: f64) {
+        if lasted.is_finite() && lasted > 0.0 {
+            self.usual.learn(lasted.min(MOST));
+        }
+    }
+
+    /// It is not there any more. What is usual stays.
+    pub fn leave(&mut self) {
+        *self = Self { usual: self.usual, ..Self::default() };
     }
 
     pub fn finding(&self, now: Mono) -> Option<Finding> {
@@ -67,6 +87,16 @@ mod tests {
         assert_eq!(found.since, at(2_000));
         assert!(found.words.starts_with("it has been held for 12 s"), "{found:?}");
         assert_eq!(stuck.observe(at(2_201), false, true), None);
+    }
+
+    #[test]
+    fn what_was_usual_before_is_usual_and_outlasts_leaving() {
+        let mut stuck = StuckHold::default();
+        (0..5).for_each(|_| stuck.recall(10.0));
+        stuck.leave();
+        assert!((0..500).all(|tenth| stuck.observe(at(tenth), true, true).is_none()), "up to a minute is usual");
+        assert_eq!((stuck.observe(at(500), false, true), stuck.take_learned()), (None, Some(50.0)));
+        assert_eq!(stuck.take_learned(), None);
     }
 
     #[test]
