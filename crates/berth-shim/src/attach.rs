@@ -69,13 +69,13 @@ impl Connection {
 }
 
 /// Waits for the daemon's answer.
-pub(crate) fn attach(path: &Path, driver: Driver) -> Result<Client, AttachError> {
+pub(crate) fn attach(path: &Path) -> Result<Connection, AttachError> {
     let socket = ask(path)?;
     let wait = environment::wait();
     if !socket.wait(wait) {
         return Err(AttachError::Silent(wait));
     }
-    Ok(Client::new(driver, welcome(socket)?))
+    welcome(socket)
 }
 
 /// Asks to be let in. Does not wait.

@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::attach::Connection;
 use crate::capture::CAPTURES;
 use crate::client::Client;
 use crate::sys::groups::GROUPS;
@@ -85,16 +86,21 @@ fn attach_once() {
     LOGGING.store(environment::wants_log().into(), Ordering::Relaxed);
     // Of this library's own runtime; a Rust program has another.
     std::panic::set_hook(Box::new(|why| process::say(format_args!("goes on without berth: {why}"))));
-    match attach::attach(&path, driver) {
-        Ok(client) => {
-            process::watch_fork_and_exit(forked, ending);
-            let client = current::set(client);
-            client.current_lane();
-            client.refresh_state();
-            attach::start_threads(client, path);
-        }
-        Err(why) => process::say(format_args!("goes on without berth: {why}")),
+    let connection = attach::attach(&path).or_else(|why| {
+        process::say(format_args!("goes on without berth: {why}"));
+        // A daemon that is not there, or has too much to do, may be later.
+        why.may_pass().then(|| Connection::none().ok()).flatten().ok_or(why)
+    });
+    let Ok(connection) = connection else { return };
+    let is_there = connection.socket.is_some();
+    process::watch_fork_and_exit(forked, ending);
+    let client = current::set(Client::new(driver, connection));
+    client.current_lane();
+    match is_there {
+        true => client.refresh_state(),
+        false => set(MEMORY),
     }
+    attach::start_threads(client, path);
 }
 
 /// In a forked child: it begins anew, and leaves what is the parent's alone.

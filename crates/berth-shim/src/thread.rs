@@ -24,8 +24,10 @@ use crate::sys::{current, process};
 const WHILE_STOPPED: Duration = Duration::from_millis(1);
 /// while there is somebody who could raise one,
 const WHILE_YIELDING: Duration = Duration::from_millis(5);
-/// and otherwise, for new orders.
+/// for new orders,
 const OTHERWISE: Duration = Duration::from_millis(50);
+/// and without a daemon.
+const WITHOUT: Duration = Duration::from_millis(500);
 /// How long after a hang-up another daemon is looked for, and how long at most between two tries.
 const FIRST_TRY: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -56,7 +58,8 @@ enum Daemon {
 
 pub(crate) fn run(client: &'static Client, path: PathBuf) {
     process::sleep_exactly();
-    let mut thread = Thread { client, path, links: Links::default(), daemon: Daemon::There };
+    let daemon = if client.connection().socket.is_some() { Daemon::There } else { later(FIRST_TRY) };
+    let mut thread = Thread { client, path, links: Links::default(), daemon };
     while client.is_up() && !client.is_broken() && !thread.is_over() {
         state::guarded(|| {
             thread.step();
@@ -118,7 +121,8 @@ impl Thread {
         match self.daemon {
             Daemon::There if self.links.are_yielding() => WHILE_YIELDING,
             Daemon::Asked { .. } => WHILE_YIELDING,
-            _ => OTHERWISE,
+            Daemon::There | Daemon::Never => OTHERWISE,
+            Daemon::Gone { .. } => WITHOUT,
         }
     }
 

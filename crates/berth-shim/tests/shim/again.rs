@@ -30,6 +30,38 @@ fn a_client_attaches_to_the_daemon_that_comes_after() {
 }
 
 #[test]
+fn a_program_that_starts_before_its_daemon_attaches_when_it_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shim.sock");
+    let mut tenant = Tenant::start(&path);
+    tenant.run("prepare 0");
+    tenant.run("alloc 0 4096");
+    tenant.run("streams 2");
+    tenant.run("launch s0 1000 10");
+    tenant.run("alloc 1 8192");
+    let daemon = Daemon::start_at(directory);
+    let client = daemon.welcome(orders);
+    assert_eq!(client.lane().uuid, [0x10; 16]);
+    works_as_before(&mut tenant, &client);
+}
+
+#[test]
+fn a_daemon_that_answers_too_late_is_asked_again() {
+    let daemon = Daemon::start();
+    let mut tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("BERTH_SHIM_WAIT_MS", "20");
+    });
+    tenant.run("prepare 0");
+    tenant.run("alloc 0 4096");
+    drop(daemon.accept());
+    tenant.run("streams 2");
+    tenant.run("alloc 1 8192");
+    let client = daemon.welcome(orders);
+    client.lane();
+    works_as_before(&mut tenant, &client);
+}
+
+#[test]
 fn a_program_that_closes_all_descriptors_comes_back_and_keeps_its_own() {
     let daemon = Daemon::start();
     let (mut tenant, client) = attached(&daemon, orders);

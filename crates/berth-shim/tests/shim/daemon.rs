@@ -32,7 +32,10 @@ pub struct Link {
 
 impl Daemon {
     pub fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::start_at(tempfile::tempdir().unwrap())
+    }
+
+    pub fn start_at(directory: TempDir) -> Self {
         let listener = sys::listen(&directory.path().join("shim.sock"));
         Self { directory, listener }
     }
