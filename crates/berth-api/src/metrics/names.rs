@@ -85,6 +85,13 @@ pub const KERNEL_STOPPED: Named = ("berth_kernel_stopped", "Whether the tenant h
 pub const KERNEL_YIELDS_TO: Named = ("berth_kernel_yields_to", "Tenants it yields to");
 pub const KERNEL_ATTAINMENT: Named =
     ("berth_kernel_attainment_ratio", "How well the tenant's goals were kept of late; none without a goal");
+pub const KERNEL_REQUESTS: Named = ("berth_kernel_requests", "Requests of a tenant with a goal that have ended");
+pub const KERNEL_REQUEST_TIME: Named = (
+    "berth_kernel_request_seconds",
+    "How long the latest requests of a tenant with a goal took, by the label quantile",
+);
+pub const KERNEL_CHOSEN: Named =
+    ("berth_kernel_policy_chosen", "The policy that auto has in place on a GPU, named by the label policy; always 1");
 pub const KERNEL_TIME: Named = ("berth_kernel_time_seconds", "Time a usual kernel of the tenant takes");
 pub const KERNEL_ERROR: Named = (
     "berth_kernel_prediction_error_ratio",
@@ -128,4 +135,5 @@ pub mod label {
     pub const REASON: &str = "reason";
     pub const KIND: &str = "kind";
     pub const ROLE: &str = "role";
+    pub const QUANTILE: &str = "quantile";
 }

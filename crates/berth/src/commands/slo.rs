@@ -163,7 +163,7 @@ fn list(told: &[SloStanding]) -> String {
         let kept = standing.rows.iter().filter_map(|row| row.attainment).min_by(f64::total_cmp);
         let error = standing.rows.iter().filter_map(|row| row.prediction_error).max_by(f64::total_cmp);
         let percent = |share: Option<f64>| share.map_or_else(unknown, |share| format!("{:.1}%", share * 100.0));
-        let roles = if roles.is_empty() { unknown() } else { roles.join(", ") };
+        let roles = if roles.is_empty() { "not attached".to_owned() } else { roles.join(", ") };
         vec![standing.name.clone(), counts(standing), from, roles, percent(kept), percent(error)]
     });
     table::render(Columns::new(&headings, &[false, false, false, false, true, true], rows.collect()))

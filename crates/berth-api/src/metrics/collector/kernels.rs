@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use berth_model::kernels::{KernelLevel, KernelRow};
+use berth_model::kernels::{AutoChoice, KernelLevel, KernelRow};
 use prometheus_client::metrics::counter::ConstCounter;
 
 use super::{Labels, Page, count, float, truth};
@@ -18,6 +18,10 @@ impl Page<'_, '_> {
         self.gauges(names::KERNEL_STOPPED, rows.iter().map(|row| (labels(row), truth(row.is_stopped))))?;
         self.gauges(names::KERNEL_YIELDS_TO, rows.iter().map(|row| (labels(row), count(row.yields_to.len()))))?;
         self.gauges(names::KERNEL_ATTAINMENT, known(rows, |row| row.attainment))?;
+        let with_goal = || rows.iter().filter(|row| row.slo.promises());
+        self.counters(names::KERNEL_REQUESTS, with_goal().map(|row| (labels(row), float(row.requests.requests))))?;
+        self.gauges(names::KERNEL_REQUEST_TIME, with_goal().flat_map(request_times))?;
+        self.gauges(names::KERNEL_CHOSEN, level.auto.iter().map(|choice| (chosen(choice), 1.0)))?;
         self.gauges(names::KERNEL_TIME, known(rows, |row| row.kernel_seconds))?;
         self.gauges(names::KERNEL_ERROR, known(rows, |row| row.prediction_error))?;
         self.counters(names::KERNEL_LAUNCHES, rows.iter().map(|row| (labels(row), float(row.counters.launches))))?;
@@ -36,6 +40,20 @@ fn known(rows: &[KernelRow], figure: fn(&KernelRow) -> Option<f64>) -> impl Iter
 fn labels(row: &KernelRow) -> Labels {
     let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| gpu.to_string());
     vec![(label::TENANT, row.tenant.to_string()), (label::CONTAINER, row.name.clone()), (label::GPU, gpu)]
+}
+
+fn request_times(row: &KernelRow) -> impl Iterator<Item = (Labels, f64)> {
+    let figures = [("0.5", row.requests.request_p50_seconds), ("0.99", row.requests.request_p99_seconds)];
+    figures.into_iter().filter_map(|(quantile, seconds)| {
+        let mut labels = labels(row);
+        labels.push((label::QUANTILE, quantile.to_owned()));
+        Some((labels, seconds?))
+    })
+}
+
+fn chosen(choice: &AutoChoice) -> Labels {
+    let gpu = choice.gpu_index.map_or_else(|| choice.gpu_uuid.to_string(), |gpu| gpu.to_string());
+    vec![(label::GPU, gpu), (label::POLICY, choice.policy.as_str().to_owned())]
 }
 
 fn with_role(row: &KernelRow) -> Labels {
