@@ -16,6 +16,8 @@ use berth_model::Mono;
 
 /// How long a link is kept that no plan wants.
 const KEPT: Duration = Duration::from_secs(2);
+/// A leader that has not mapped the page by then cannot any more, since it is closed to others after a second: it gets another.
+const LED_WITHIN: Duration = Duration::from_secs(2);
 /// How long the page of a link is looked at that was taken away.
 const LOOKED_AT: Duration = Duration::from_secs(10);
 /// Links on one GPU; more pairs than that do not yield to each other.
@@ -35,6 +37,7 @@ pub(super) type Pair = (End, Option<End>);
 #[derive(Debug)]
 struct Kept {
     link: Link,
+    made: Mono,
     unwanted_since: Option<Mono>,
     /// The daemon has raised it in its leader's place.
     is_lent: bool,
@@ -71,7 +74,7 @@ impl Links {
             } else if self.all.len() < MOST
                 && let Some(link) = shim.link(pair.0, pair.1)
             {
-                let mut kept = Kept { link, unwanted_since: None, is_lent: false };
+                let mut kept = Kept { link, made: now, unwanted_since: None, is_lent: false };
                 kept.lend_if(is_led_now);
                 self.all.insert(*pair, kept);
             }
@@ -84,7 +87,7 @@ impl Links {
                 kept.link.lower();
             }
         }
-        self.unlink(|_, kept| kept.unwanted_since.is_some_and(|since| now.since(since) >= KEPT), shim, now);
+        self.unlink(|_, kept| kept.is_over(now), shim, now);
     }
 
     /// Takes these links away. Both ends are told, and nobody is left standing.
@@ -183,6 +186,12 @@ impl Links {
 }
 
 impl Kept {
+    /// Nobody has wanted it for a while, or its leader came too late.
+    fn is_over(&self, now: Mono) -> bool {
+        self.unwanted_since.is_some_and(|since| now.since(since) >= KEPT)
+            || !self.link.is_led() && now.since(self.made) >= LED_WITHIN
+    }
+
     /// Once: what is lowered afterwards was lowered rightly.
     fn lend_if(&mut self, is_led: bool) {
         self.is_lent = is_led;

@@ -185,7 +185,11 @@ impl Client {
         while let Ok((message, files)) = hear(&self.socket) {
             match message {
                 FromDaemon::Yield { link, .. } => drop(self.yields.insert(link, Page::open(&files[0]).unwrap())),
-                FromDaemon::Lead { link, .. } => drop(self.leads.insert(link, Page::open(&files[0]).unwrap())),
+                FromDaemon::Lead { link, .. } => {
+                    let page: Page<Stop> = Page::open(&files[0]).unwrap();
+                    page.is_led.store(1, Ordering::SeqCst);
+                    self.leads.insert(link, page);
+                }
                 FromDaemon::Unlink { link } => drop((self.yields.remove(&link), self.leads.remove(&link))),
                 FromDaemon::Refused(_) => self.is_hung_up = true,
                 FromDaemon::Welcome { .. } => {}
@@ -267,6 +271,19 @@ fn a_word_that_is_freed_for_a_while_comes_up_again_by_itself_and_goes_down_with_
     server.works(false, stage.now);
     stage.pass(ms(1), &mut [&mut server, &mut trainer]);
     assert!(!trainer.is_stopped(), "what the daemon has raised it lowers");
+}
+
+#[test]
+fn a_leader_that_comes_too_late_for_its_page_gets_another() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    let first = server.leads.keys().copied().next();
+    stage.pass(Duration::from_secs(3), &mut [&mut server, &mut trainer]);
+    assert_eq!(server.leads.keys().copied().next(), first, "it was in time");
+    server.leads.values().for_each(|page| page.is_led.store(0, Ordering::SeqCst));
+    stage.pass(ms(10), &mut [&mut server, &mut trainer]);
+    assert_eq!((server.leads.len(), trainer.yields.len()), (1, 1));
+    assert!(server.leads.keys().copied().next() > first);
 }
 
 #[test]

@@ -38,6 +38,11 @@ impl Link {
         self.page.word.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the one that leads has mapped the page, and so can stop the other.
+    pub fn is_led(&self) -> bool {
+        self.page.is_led.load(Ordering::Acquire) != 0
+    }
+
     /// Stops the one that yields, if it is not: by another number each time, so that whoever is stopped sees that it was let go in between.
     pub fn raise(&self) {
         let next = self.next.load(Ordering::Relaxed);

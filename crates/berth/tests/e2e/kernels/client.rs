@@ -226,7 +226,9 @@ impl Process {
             }
             FromDaemon::Yield { link, .. } => drop(self.yields.insert(link, Page::open(&files[0]).unwrap())),
             FromDaemon::Lead { link, .. } => {
-                self.leads.insert(link, Page::open(&files[0]).unwrap());
+                let page: Page<Stop> = Page::open(&files[0]).unwrap();
+                page.is_led.store(1, Ordering::SeqCst);
+                self.leads.insert(link, page);
                 self.lead_files.insert(link, Arc::new(files[0].try_clone().unwrap()));
             }
             FromDaemon::Unlink { link } => {
