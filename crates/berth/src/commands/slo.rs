@@ -222,7 +222,8 @@ mod tests {
         standing.counts.clear();
         assert_eq!(sentence(&standing), format!("server: no goal, by the word of root{absent}"));
         assert_eq!(wrong(&[standing.clone()]), "server: `berth.slo.reserve=60%`: 25% counts\n");
-        assert!(list(&[standing]).contains("set by root"));
+        let listed = list(&[standing]);
+        assert!(listed.contains("set by root") && listed.contains("not attached"), "{listed}");
     }
 
     #[test]
