@@ -78,12 +78,13 @@ fn part_of_all(scene: &Scene<'_>, are: impl Fn(&Client) -> bool) -> f64 {
     scene.clients.iter().filter(|client| are(client)).map(|client| part(client, scene.now)).sum()
 }
 
-/// The plan for a choice, of those who want the GPU in the policy's order. Who was chosen yields to nobody who wants the GPU now: those beside it are to run with it, and one that has to wait
+/// The plan for a choice, of those who want the GPU in the policy's order, with those who may begin beside them. Who was chosen yields to nobody who wants the GPU now: those beside it are to run with it, and one that has to wait
 /// would keep it stopped for nothing. It yields to those who may begin something.
 pub fn plan(
     scene: &Scene<'_>,
     settings: &KernelSettings,
     choice: &Choice<'_>,
+    welcome: &[&Client],
     ranked: &[&Client],
     yields: Vec<Yield>,
     mut reasons: Vec<(ClientId, Reason)>,
@@ -101,7 +102,9 @@ pub fn plan(
     let nobody = choice.runners.is_empty();
     let leads = |client: &Client| yields.iter().any(|link| link.to == client.id);
     // Whoever begins something others yield to does not wait for a plan; nor does anybody while the GPU is idle.
-    let waits_for_nobody = scene.clients.iter().filter(|client| !client.busy && (nobody || leads(client)));
+    let is_welcome = |client: &Client| welcome.iter().any(|other| other.id == client.id);
+    let begins = |client: &&Client| !client.busy && (nobody || leads(client) || is_welcome(client));
+    let waits_for_nobody = scene.clients.iter().filter(begins);
     members.extend(waits_for_nobody.map(|client| Member { who: client.id, part: None }));
     if let Some(who) = overdue {
         let waited = scene.clients.iter().find(|client| client.id == who).map(|client| client.waited(scene.now));

@@ -8,6 +8,9 @@
 //! pays for others; F is that ratio between [`LEAST_FAIR`] and [`MOST_FAIR`], so that fairness orders what is alike, and cannot by itself
 //! outweigh a goal. [`jain`] of these ratios is reported.
 //!
+//! Company among those without a promise is tried as long as it may pay, and whoever comes there begins beside them at once: so where nobody quarrels, all
+//! run at once.
+//!
 //! A promise at risk goes first, as under `slo`; unlike there, one with time to spare does not stop others: those without a goal yield to it only if company
 //! would make it late or does not pay.
 
@@ -16,10 +19,12 @@ use std::time::Duration;
 use berth_model::settings::KernelSettings;
 
 use super::frame::{self, busy, equals, fair_order};
+use super::interference::Trust;
 use super::promise::{Promise, left, promise};
 use super::slo::{promises, soon};
 use super::squad::{self, Choice, Runner, Wish};
 use super::weights::quality;
+use super::welcome::welcome;
 use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
 
 const LEAST_FAIR: f64 = 0.5;
@@ -43,7 +48,8 @@ impl KernelPolicy for Hybrid {
         let ranked = ranked(scene);
         let choice = self.choice(scene, &promises, at_risk, &ranked);
         let reasons = reasons(scene, &ranked, at_risk, &choice);
-        frame::plan(scene, &self.settings, &choice, &ranked, self.yields(scene), reasons)
+        let welcome = welcome(scene, &self.settings, &choice, Trust::Bold);
+        frame::plan(scene, &self.settings, &choice, &welcome, &ranked, self.yields(scene), reasons)
     }
 }
 
@@ -60,7 +66,14 @@ impl Hybrid {
         let value = |client: &Client, speed: f64| worth(scene, client, speed);
         let allows = |runners: &[Runner<'_>]| all_in_time(scene, promises, runners);
         let weight = |client: &Client| weight(scene, client);
-        let wish = Wish { ranked: ranked.to_vec(), first, weight: &weight, value: &value, allows: &allows };
+        let wish = Wish {
+            ranked: ranked.to_vec(),
+            first,
+            weight: &weight,
+            value: &value,
+            allows: &allows,
+            trust: Trust::Bold,
+        };
         squad::choose(scene, &self.settings, &wish)
     }
 
@@ -78,10 +91,10 @@ impl Hybrid {
     /// Both get more done together, and the one with a goal has the time for it.
     fn fits_beside(&self, scene: &Scene<'_>, who: &Client, to: &Client) -> bool {
         let apart = who.slo.constraints.apart || to.slo.constraints.apart;
-        if apart || !scene.gpu.concurrent || squad::together(scene, &self.settings, who, to) <= 1.1 {
+        if apart || !scene.gpu.concurrent || squad::together(scene, &self.settings, who, to, Trust::Careful) <= 1.1 {
             return false;
         }
-        let pair = squad::runners(scene, &self.settings, &[to, who], &|_| 1.0);
+        let pair = squad::runners(scene, &self.settings, &[to, who], &|_| 1.0, Trust::Careful);
         let takes = to.profile.request.or(to.work.and_then(|work| work.takes));
         let met = to.attainment.is_none_or(|attained| attained >= to.slo.target().get());
         let (Some(takes), Some(within), Some(runner)) = (takes, to.slo.within(), pair.first()) else {

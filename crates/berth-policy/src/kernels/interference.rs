@@ -20,7 +20,9 @@
 //! [`PRIOR_SAMPLES`] samples: what the bandwidth both use alone would cost at half each, as far as memory is what
 //! the client waits for; where that is not known, what caches cost and [`UNKNOWN`] by how much of the SMs both can use.
 //!
-//! Decisions use [`Interference::careful`], the estimate and one standard error more: company that may not pay is not taken.
+//! Decisions use [`Interference::careful`], the estimate and one standard error more: company that may not pay is not taken. Who never runs beside another
+//! is never seen there; so where nothing was promised [`Trust::Bold`] takes [`BOLD`] standard errors less: company that may pay is tried, and what it costs
+//! is known then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +41,18 @@ const UNKNOWN: f64 = 0.16;
 const CACHE: f64 = 0.04;
 /// Below this φ the other had nearly nothing, and a loss was not its doing.
 const LEAST_PHI: f64 = 0.2;
+
+/// Standard errors by which what is not well known may be better than it seems.
+const BOLD: f64 = 2.0;
+
+/// How what is not well known is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// To cost.
+    Careful,
+    /// To cost only where one of the two was promised something.
+    Bold,
+}
 
 /// Coefficients of the pairs that were seen.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -92,9 +106,19 @@ pub fn demand(profile: &Profile) -> f64 {
 }
 
 impl Interference {
-    /// T_eff of `who` with `share` beside others, over its speed alone. Careful: what is not well known is taken to cost.
-    pub fn speed<'a>(&self, who: &Client, share: f64, beside: impl Iterator<Item = (&'a Client, f64)>) -> f64 {
-        let lost = |(other, theirs)| 1.0 - self.careful(who, other) * phi(share, theirs);
+    /// T_eff of `who` with `share` beside others, over its speed alone.
+    pub fn speed<'a>(
+        &self,
+        who: &Client,
+        share: f64,
+        beside: impl Iterator<Item = (&'a Client, f64)>,
+        trust: Trust,
+    ) -> f64 {
+        let rho = |other: &Client| match trust {
+            Trust::Bold if !who.slo.promises() && !other.slo.promises() => self.bold(who, other),
+            Trust::Careful | Trust::Bold => self.careful(who, other),
+        };
+        let lost = |(other, theirs)| 1.0 - rho(other) * phi(share, theirs);
         solo(&who.profile, share) * beside.map(lost).product::<f64>()
     }
 
@@ -111,6 +135,12 @@ impl Interference {
     pub fn careful(&self, who: &Client, other: &Client) -> f64 {
         let rho = self.rho(who, other);
         (rho.mean + rho.error).min(1.0)
+    }
+
+    /// ρ where it is worth a try to know better.
+    fn bold(&self, who: &Client, other: &Client) -> f64 {
+        let rho = self.rho(who, other);
+        (rho.mean - rho.error * BOLD).max(0.0)
     }
 
     /// Takes in what was seen. Samples that say nothing (nobody beside, no number) are passed over.
@@ -281,6 +311,20 @@ mod tests {
         assert!(guess(0.2) < guess(0.6) && guess(0.6) < guess(1.0));
     }
 
+    #[test]
+    fn what_is_not_known_is_tried_where_nothing_was_promised_and_taken_to_cost_elsewhere() {
+        let (mut interference, mut one, two) = (Interference::default(), client(1), client(2));
+        let speed = |interference: &Interference, one: &Client, trust| {
+            interference.speed(one, 0.5, [(&two, 0.5)].into_iter(), trust) / solo(&one.profile, 0.5)
+        };
+        let (bold, careful) = (speed(&interference, &one, Trust::Bold), speed(&interference, &one, Trust::Careful));
+        assert!(bold > 0.9 && careful < 0.8, "{bold} {careful}");
+        (0..100).for_each(|_| saw(&mut interference, 0.6));
+        assert!(speed(&interference, &one, Trust::Bold) < 0.65, "it was tried");
+        one.slo.reserve = Some("10%".parse().unwrap());
+        assert_eq!(speed(&interference, &one, Trust::Bold), speed(&interference, &one, Trust::Careful));
+    }
+
     proptest! {
         /// A slowdown is the inverse of a speed.
         #[test]
@@ -291,7 +335,7 @@ mod tests {
             one.profile.demand = Some(demand);
             let mut interference = Interference::default();
             speeds.into_iter().for_each(|speed| saw(&mut interference, speed));
-            let slowdown = solo(&one.profile, own) / interference.speed(&one, own, [(&two, 1.0 - own)].into_iter());
+            let slowdown = solo(&one.profile, own) / interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful);
             prop_assert!(slowdown >= 1.0, "{slowdown}");
         }
 
@@ -319,7 +363,7 @@ mod tests {
             speeds.into_iter().for_each(|speed| saw(&mut interference, speed));
             let rho = interference.rho(&one, &two);
             prop_assert!((0.0..=1.0).contains(&rho.mean) && (0.0..1.0).contains(&rho.confidence) && rho.error.is_finite());
-            let speed = interference.speed(&one, own, [(&two, 1.0 - own)].into_iter());
+            let speed = interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful);
             prop_assert!((0.0..=1.0).contains(&speed));
         }
     }

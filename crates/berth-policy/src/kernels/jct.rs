@@ -17,6 +17,7 @@ use std::time::Duration;
 use berth_model::settings::KernelSettings;
 
 use super::frame::{self, busy, fair_order};
+use super::interference::Trust;
 use super::promise::left;
 use super::squad::{self, Wish};
 use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
@@ -39,10 +40,17 @@ impl KernelPolicy for Jct {
         let ahead = |client: &Client| order.iter().take_while(|other| other.id != client.id).count();
         let value = |client: &Client, speed: f64| (order.len() - ahead(client)) as f64 * speed;
         let first = squad::overdue(scene, &self.settings);
-        let wish = Wish { ranked: order.clone(), first, weight: &|_| 1.0, value: &value, allows: &|_| true };
+        let wish = Wish {
+            ranked: order.clone(),
+            first,
+            weight: &|_| 1.0,
+            value: &value,
+            allows: &|_| true,
+            trust: Trust::Careful,
+        };
         let choice = squad::choose(scene, &self.settings, &wish);
         let reasons = reasons(&order, &choice);
-        frame::plan(scene, &self.settings, &choice, &order, self.yields(scene), reasons)
+        frame::plan(scene, &self.settings, &choice, &[], &order, self.yields(scene), reasons)
     }
 }
 
@@ -61,7 +69,7 @@ impl Jct {
 
     fn pays(&self, scene: &Scene<'_>, one: &Client, other: &Client) -> bool {
         let apart = one.slo.constraints.apart || other.slo.constraints.apart;
-        scene.gpu.concurrent && !apart && squad::together(scene, &self.settings, one, other) > 1.3
+        scene.gpu.concurrent && !apart && squad::together(scene, &self.settings, one, other, Trust::Careful) > 1.3
     }
 }
 

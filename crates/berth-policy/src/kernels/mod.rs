@@ -25,6 +25,7 @@ pub mod squad;
 mod testing;
 pub mod types;
 pub mod weights;
+mod welcome;
 
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 pub use berth_model::slo::{Slo, Throughput};

@@ -17,6 +17,7 @@ use std::time::Duration;
 use berth_model::settings::KernelSettings;
 
 use super::frame::{self, busy, fair_order};
+use super::interference::Trust;
 use super::promise::{Promise, in_order, promise};
 use super::squad::{self, Choice, Runner, Wish};
 use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
@@ -52,10 +53,17 @@ impl KernelPolicy for Slo {
                 head.speed >= UNSLOWED || (together > 1.0 && has_time(scene, head)) || !promised(&head)
             })
         };
-        let wish = Wish { ranked: ranked.clone(), first, weight: &weight, value: &value, allows: &allows };
+        let wish = Wish {
+            ranked: ranked.clone(),
+            first,
+            weight: &weight,
+            value: &value,
+            allows: &allows,
+            trust: Trust::Careful,
+        };
         let choice = squad::choose(scene, &self.settings, &wish);
         let reasons = reasons(scene, &self.settings, &ranked, &promises, &choice);
-        frame::plan(scene, &self.settings, &choice, &ranked, self.yields(scene), reasons)
+        frame::plan(scene, &self.settings, &choice, &[], &ranked, self.yields(scene), reasons)
     }
 }
 

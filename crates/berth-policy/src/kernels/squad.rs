@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::interference::demand;
+use super::interference::{Trust, demand};
 use super::{Client, ClientId, Division, Member, Part, Place, Plan, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
@@ -51,6 +51,7 @@ pub(super) struct Wish<'a, 'w> {
     pub value: &'w dyn Fn(&Client, f64) -> f64,
     /// Sets that are not to be, whatever they are worth.
     pub allows: &'w dyn Fn(&[Runner<'a>]) -> bool,
+    pub trust: Trust,
 }
 
 /// No client waits longer for its turn where `clients` want the GPU, but for kernels that run and cannot be stopped.
@@ -71,7 +72,7 @@ pub(super) fn choose<'a>(scene: &Scene<'a>, settings: &KernelSettings, wish: &Wi
     let mut ranked: Vec<&Client> = wish.first.into_iter().collect();
     ranked.extend(wish.ranked.iter().filter(|client| wish.first.is_none_or(|first| first.id != client.id)));
     ranked.truncate(CONSIDERED);
-    let search = Search { scene, settings, wish, compatible: matrix(scene, settings, &ranked), ranked };
+    let search = Search { scene, settings, wish, compatible: matrix(scene, settings, &ranked, wish.trust), ranked };
     let mut best = Choice::default();
     let starts = if wish.first.is_some() { 1 } else { search.ranked.len() };
     (0..starts.min(search.ranked.len())).for_each(|start| search.extend(&mut vec![start], &mut best));
@@ -105,7 +106,7 @@ impl<'a> Search<'a, '_> {
 
     fn consider(&self, set: &[usize], best: &mut Choice<'a>) {
         let clients: Vec<&Client> = set.iter().map(|one| self.ranked[*one]).collect();
-        let runners = runners(self.scene, self.settings, &clients, self.wish.weight);
+        let runners = runners(self.scene, self.settings, &clients, self.wish.weight, self.wish.trust);
         let value: f64 = runners.iter().map(|runner| (self.wish.value)(runner.client, runner.speed)).sum();
         // Company has to be worth it: fewer come first, and more only by a margin.
         let margin = if runners.len() > best.runners.len() { 1.0 + margin(self.settings) } else { 1.0 };
@@ -122,33 +123,42 @@ pub fn runners<'a>(
     settings: &KernelSettings,
     clients: &[&'a Client],
     weight: &dyn Fn(&Client) -> f64,
+    trust: Trust,
 ) -> Vec<Runner<'a>> {
     let shares = expected_shares(scene.gpu, settings, clients, weight);
     let each = clients.iter().zip(&shares).enumerate();
     each.map(|(place, (client, share))| {
         let others = clients.iter().zip(&shares).enumerate().filter(|(other, _)| *other != place);
         let beside = others.map(|(_, (other, share))| (*other, *share));
-        Runner { client, share: *share, speed: scene.learned.interference.speed(client, *share, beside) }
+        Runner { client, share: *share, speed: scene.learned.interference.speed(client, *share, beside, trust) }
     })
     .collect()
 }
 
 /// Who may run beside whom.
-fn matrix(scene: &Scene<'_>, settings: &KernelSettings, ranked: &[&Client]) -> Vec<Vec<bool>> {
-    let pair = |one: &Client, other: &Client| {
-        let apart = one.slo.constraints.apart || other.slo.constraints.apart || one.id == other.id;
-        !apart && together(scene, settings, one, other) > 1.0 + margin(settings)
-    };
+fn matrix(scene: &Scene<'_>, settings: &KernelSettings, ranked: &[&Client], trust: Trust) -> Vec<Vec<bool>> {
+    let pair = |one: &Client, other: &Client| are_compatible(scene, settings, one, other, trust);
     ranked.iter().map(|one| ranked.iter().map(|other| pair(one, other)).collect()).collect()
 }
 
+pub(super) fn are_compatible(
+    scene: &Scene<'_>,
+    settings: &KernelSettings,
+    one: &Client,
+    other: &Client,
+    trust: Trust,
+) -> bool {
+    let apart = one.slo.constraints.apart || other.slo.constraints.apart || one.id == other.id;
+    !apart && together(scene, settings, one, other, trust) > 1.0 + margin(settings)
+}
+
 /// What two get done side by side, where one after the other is 1.
-pub fn together(scene: &Scene<'_>, settings: &KernelSettings, one: &Client, other: &Client) -> f64 {
+pub fn together(scene: &Scene<'_>, settings: &KernelSettings, one: &Client, other: &Client, trust: Trust) -> f64 {
     let clients = [one, other];
     let shares = expected_shares(scene.gpu, settings, &clients, &|_| 1.0);
     let interference = &scene.learned.interference;
-    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter());
-    first + interference.speed(other, shares[1], [(one, shares[0])].into_iter())
+    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter(), trust);
+    first + interference.speed(other, shares[1], [(one, shares[0])].into_iter(), trust)
 }
 
 fn margin(settings: &KernelSettings) -> f64 {
@@ -257,7 +267,14 @@ mod tests {
 
     fn choice<'a>(scene: &Scene<'a>, first: Option<&'a Client>) -> Choice<'a> {
         let ranked = scene.clients.iter().collect();
-        let wish = Wish { ranked, first, weight: &|_| 1.0, value: &|_, speed| speed, allows: &|_| true };
+        let wish = Wish {
+            ranked,
+            first,
+            weight: &|_| 1.0,
+            value: &|_, speed| speed,
+            allows: &|_| true,
+            trust: Trust::Careful,
+        };
         choose(scene, &KernelSettings::default(), &wish)
     }
 
