@@ -59,6 +59,7 @@ pub fn run(args: &Args) -> Result<(), RoleError> {
                     for _ in 0..STREAMS {
                         gpu.launch_in(KERNEL, &gpu.another_stream()?)?;
                     }
+                    checked.wrong += u64::from(!works(&gpu));
                 }
             }
             checked.ended_ns.push(Stamp::now().mono_ns);

@@ -160,6 +160,8 @@ struct Process {
     lead_files: BTreeMap<u64, Arc<File>>,
     yields: BTreeMap<u64, Page<Stop>>,
     leads: BTreeMap<u64, Page<Stop>>,
+    /// It does not tell that it has mapped the pages it leads by.
+    is_quiet: bool,
 }
 
 impl Process {
@@ -181,6 +183,10 @@ impl Process {
                 lane.busy_since_ns.store(now_ns(), Ordering::Release);
                 lane.busy.store(value.parse().unwrap(), Ordering::Release);
                 say("busy");
+            }
+            ["quiet"] => {
+                self.is_quiet = true;
+                say("quiet");
             }
             ["garbage"] => self.garbage(),
             ["flood"] => while self.send(&[0xff; 64]) {},
@@ -226,10 +232,12 @@ impl Process {
             }
             FromDaemon::Yield { link, .. } => drop(self.yields.insert(link, Page::open(&files[0]).unwrap())),
             FromDaemon::Lead { link, .. } => {
-                let page: Page<Stop> = Page::open(&files[0]).unwrap();
-                page.is_led.store(1, Ordering::SeqCst);
-                self.leads.insert(link, page);
-                self.lead_files.insert(link, Arc::new(files[0].try_clone().unwrap()));
+                // One that comes more than a second late finds it closed, and gets another.
+                if let Ok(page) = Page::<Stop>::open(&files[0]) {
+                    page.is_led.store((!self.is_quiet).into(), Ordering::SeqCst);
+                    self.leads.insert(link, page);
+                    self.lead_files.insert(link, Arc::new(files[0].try_clone().unwrap()));
+                }
             }
             FromDaemon::Unlink { link } => {
                 drop((self.yields.remove(&link), self.leads.remove(&link)));

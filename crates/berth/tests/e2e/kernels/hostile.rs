@@ -88,7 +88,10 @@ impl Scene {
 
     /// One that others yield to.
     fn leader(&self) -> Client {
-        let leader = taking_part(&self.host, &self.daemon, "hostile");
+        self.led_by(taking_part(&self.host, &self.daemon, "hostile"))
+    }
+
+    fn led_by(&self, leader: Client) -> Client {
         self.daemon.berth(&["slo", "set", leader.path(), "latency=p99:1ms"]).ok();
         leader.works(true).says("Lead");
         until("the trainer to yield to it", || {
@@ -192,7 +195,10 @@ fn one_that_others_yield_to_and_that_never_lets_go() {
 #[test]
 fn one_that_others_yield_to_and_that_takes_the_page_away_under_them() {
     harms_only_itself("one_that_others_yield_to_and_that_takes_the_page_away_under_them", |scene, _| {
-        let leader = scene.leader();
+        let leader = taking_part(&scene.host, &scene.daemon, "hostile");
+        // The page is open to it until it says that it has mapped it, or a second has passed.
+        leader.tell("quiet").says("quiet");
+        let leader = scene.led_by(leader);
         leader.tell("punch").says("punches");
         scene.is_led_no_more_by(&leader);
         leader
@@ -240,6 +246,8 @@ fn one_with_thousands_of_streams() {
         let hostile = Program::start(&scene.host, library, "hostile", &["abuse", "streams"]);
         hostile.tell("go");
         until("it to launch", || row(&scene.daemon, &hostile.key()).filter(|row| row.counters.launches > 3_000));
+        // The trainer works beside it meanwhile, and afterwards beside all these streams.
+        assert_eq!(hostile.checked().wrong, 0);
         hostile
     });
 }

@@ -56,7 +56,7 @@ impl Process {
             }
             // Its word is up again faster than anybody can set it to 0.
             ["rewrite"] => {
-                let pages: Vec<Page<Stop>> = self.lead_files.values().map(|file| Page::open(file).unwrap()).collect();
+                let pages: Vec<Page<Stop>> = std::mem::take(&mut self.leads).into_values().collect();
                 assert!(!pages.is_empty(), "it leads nobody");
                 std::thread::spawn(move || {
                     loop {
