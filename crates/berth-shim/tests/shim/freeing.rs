@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use berth_proto::shim::{FromDaemon, LaneOrders};
 
 use crate::daemon::{Daemon, Link};
-use crate::links::{attached, attached_as, orders, stopped, until_linked};
+use crate::links::{attached, attached_as, leading, orders, stopped, until_linked, waits_on_its_cpu};
 use crate::tenant::{Tenant, until};
 
 fn short(lane: &LaneOrders) {
@@ -44,13 +44,7 @@ fn a_stop_is_given_up_for_one_raise_and_the_next_one_counts() {
 #[test]
 fn a_leader_that_stays_busy_raises_a_word_again_that_was_let_go() {
     let daemon = Daemon::start();
-    let (mut tenant, client) = attached(&daemon, orders);
-    let link = Link::new();
-    client.leads(1, &link);
-    tenant.until("a word that is raised", |tenant| {
-        tenant.run("launch s0 1000 1");
-        link.word() != 0
-    });
+    let (mut tenant, _client, link) = leading(&daemon);
     tenant.run("launch s0 30000000000 1");
     let first = link.word();
     assert_ne!(first, 0);
@@ -181,17 +175,7 @@ fn few_waits_are_ever_in_a_stream() {
 #[test]
 fn a_capture_that_begins_while_a_launch_waits_on_its_cpu_is_left_alone() {
     let daemon = Daemon::start();
-    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
-        command.env("FAKE_NO_WAITS", "1");
-    });
-    let (mut tenant, client) = attached_as(tenant, &daemon, |lane| {
-        orders(lane);
-        lane.longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
-    });
-    let link = Link::new();
-    client.yields(7, &link);
-    until_linked(&mut tenant, &client);
-    tenant.run("sync s0");
+    let (mut tenant, client, link) = waits_on_its_cpu(&daemon);
     until("a stream that is idle", || client.ledger().busy.load(Ordering::Relaxed) == 0);
     link.set(3);
     let stops = client.ledger().stops.load(Ordering::Relaxed);
@@ -209,13 +193,7 @@ fn a_capture_that_begins_while_a_launch_waits_on_its_cpu_is_left_alone() {
 fn however_a_leader_ends_its_word_is_let_go() {
     for way in ["leave", "_exit", "abort"] {
         let daemon = Daemon::start();
-        let (mut tenant, client) = attached(&daemon, orders);
-        let link = Link::new();
-        client.leads(1, &link);
-        tenant.until("a word that is raised", |tenant| {
-            tenant.run("launch s0 1000 1");
-            link.word() != 0
-        });
+        let (mut tenant, client, link) = leading(&daemon);
         tenant.tell(way);
         if way == "leave" {
             // Its other threads go on, and so do ours.
@@ -228,13 +206,7 @@ fn however_a_leader_ends_its_word_is_let_go() {
 #[test]
 fn a_stream_that_is_destroyed_while_it_works_keeps_the_word_up() {
     let daemon = Daemon::start();
-    let (mut tenant, client) = attached(&daemon, orders);
-    let link = Link::new();
-    client.leads(1, &link);
-    tenant.until("a word that is raised", |tenant| {
-        tenant.run("launch s0 1000 1");
-        link.word() != 0
-    });
+    let (mut tenant, _client, link) = leading(&daemon);
     let ways: [&[&str]; 3] = [
         &["launch s0 200000000 1", "destroy s0"],
         // Before anybody has looked at it.

@@ -32,6 +32,18 @@ pub fn attached_as(mut tenant: Tenant, daemon: &Daemon, order: impl FnOnce(&Lane
     (tenant, client)
 }
 
+/// Leads on a link, and has raised its word for a moment's work.
+pub fn leading(daemon: &Daemon) -> (Tenant, Client, Link) {
+    let (mut tenant, client) = attached(daemon, orders);
+    let link = Link::new();
+    client.leads(1, &link);
+    tenant.until("a word that is raised", |tenant| {
+        tenant.run("launch s0 1000 1");
+        link.word() != 0
+    });
+    (tenant, client, link)
+}
+
 /// Yields on a link that is up, and stands.
 pub fn stopped(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Client, Link) {
     let (mut tenant, client) = attached(daemon, order);
@@ -39,6 +51,22 @@ pub fn stopped(daemon: &Daemon, order: impl FnOnce(&LaneOrders)) -> (Tenant, Cli
     link.set(5);
     client.yields(7, &link);
     until_linked(&mut tenant, &client);
+    (tenant, client, link)
+}
+
+/// Yields, and its driver's streams cannot wait for words.
+pub fn waits_on_its_cpu(daemon: &Daemon) -> (Tenant, Client, Link) {
+    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("FAKE_NO_WAITS", "1");
+    });
+    let (mut tenant, client) = attached_as(tenant, daemon, |lane| {
+        orders(lane);
+        lane.longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
+    });
+    let link = Link::new();
+    client.yields(7, &link);
+    until_linked(&mut tenant, &client);
+    tenant.run("sync s0");
     (tenant, client, link)
 }
 
@@ -86,13 +114,7 @@ fn a_leaders_word_is_up_before_its_work_and_down_after_it() {
 #[test]
 fn a_leaders_many_small_kernels_cost_it_no_event_each() {
     let daemon = Daemon::start();
-    let (mut tenant, client) = attached(&daemon, orders);
-    let link = Link::new();
-    client.leads(1, &link);
-    tenant.until("a word that is raised", |tenant| {
-        tenant.run("launch s0 1000 1");
-        link.word() != 0
-    });
+    let (mut tenant, _client, link) = leading(&daemon);
     for stream in ["s0", "0"] {
         let records = tenant.calls("cuEventRecord");
         tenant.run(&format!("launch {stream} 1000 500"));
@@ -125,13 +147,7 @@ fn a_word_stays_up_between_pieces_of_work_that_follow_each_other() {
 #[test]
 fn work_in_every_kind_of_stream_raises_and_keeps_the_word() {
     let daemon = Daemon::start();
-    let (mut tenant, client) = attached(&daemon, orders);
-    let link = Link::new();
-    client.leads(1, &link);
-    tenant.until("a word that is raised", |tenant| {
-        tenant.run("launch s0 1000 1");
-        link.word() != 0
-    });
+    let (mut tenant, _client, link) = leading(&daemon);
     let ways = [
         "launch 0 30000000 1",
         "launch 1 30000000 1",
@@ -186,17 +202,7 @@ fn one_that_yields_to_several_waits_for_all() {
 #[test]
 fn one_whose_streams_cannot_wait_waits_before_it_launches() {
     let daemon = Daemon::start();
-    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
-        command.env("FAKE_NO_WAITS", "1");
-    });
-    let (mut tenant, client) = attached_as(tenant, &daemon, |lane| {
-        orders(lane);
-        lane.longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
-    });
-    let link = Link::new();
-    client.yields(7, &link);
-    until_linked(&mut tenant, &client);
-    tenant.run("sync s0");
+    let (mut tenant, client, link) = waits_on_its_cpu(&daemon);
     link.set(3);
     let (before, stops) = (tenant.done(), client.ledger().stops.load(Ordering::Relaxed));
     tenant.tell("launch s0 1000000 8");
