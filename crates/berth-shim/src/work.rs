@@ -142,8 +142,8 @@ fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
         ledger.busy.store(1, Ordering::Release);
     }
     let was_idle = seen.place.is_none_or(|place| client.streams.set_active(place));
-    // An event behind each piece of work costs a server of many small kernels a tenth of its time. The thread that looks records one
-    // when no more comes, where it can name the stream.
+    // An event behind each piece of work costs every launch of a server another call to the driver. The thread that looks records one when
+    // no more comes, where it can name the stream.
     let is_named = seen.place.is_some_and(|place| client.streams.get(place).handle().is_some());
     let (mut marks, mut kept, mut held) = (lane.is_leading() && !is_named, None, Held::default());
     if lane.is_leading() || lane.is_yielding() {
