@@ -50,12 +50,15 @@ impl Manager {
         let before = self.breaths.remove(tenant);
         let breath = Breath::next(before, is_still, endurance, now)?;
         self.breaths.insert(tenant.clone(), breath);
-        let Breath::Still { since } = breath else { return None };
-        let due = since + endurance.still;
-        if now < due {
-            return Some(due);
+        match breath {
+            Breath::Still { since } if now < since + endurance.still => return Some(since + endurance.still),
+            Breath::Still { .. } => self.keeper.breathe(tenant, endurance.breath, now),
+            // Counted from when it is free, not from when it was to be: else it would be a little short, and the next due at once.
+            Breath::Free { since, free } if free >= since + endurance.still => {
+                self.keeper.free_until(tenant, free + endurance.breath);
+            }
+            Breath::Free { .. } => {}
         }
-        self.keeper.breathe(tenant, endurance.breath, now);
         None
     }
 }

@@ -2,6 +2,7 @@
 
 mod annals;
 mod asks;
+mod breath;
 mod room;
 mod rules;
 mod signals;
@@ -108,6 +109,10 @@ struct Host {
     meter: Arc<Meter>,
     event_rx: Receiver<Event>,
     now: u64,
+    /// How long a step takes.
+    takes: u64,
+    /// When the manager wants its next turn.
+    again_at: Option<Mono>,
     labels: BTreeMap<TenantKey, BTreeMap<String, String>>,
     changes: Vec<Change>,
     guarded: Guarded,
@@ -151,6 +156,8 @@ impl Host {
             meter,
             event_rx,
             now: 1_000 * MS,
+            takes: 0,
+            again_at: None,
             labels: BTreeMap::new(),
             changes: Vec::new(),
             guarded,
@@ -175,12 +182,14 @@ impl Host {
             let snapshot = self.monitor.snapshot(&now);
             let outcome =
                 self.manager.turn(&snapshot, &|tenant| self.labels.get(tenant).cloned(), &self.deadlines, &now);
+            self.again_at = outcome.again_at;
             let Self { manager, changes, .. } = self;
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
             changes.extend(outcome.rehearsed.into_iter().map(|change| manager.rehearsed(change)));
             match self.event_rx.recv_timeout(Duration::from_millis(200)) {
-                // Done at once, by the clock of the test.
+                // Done in so much time by the clock of the test, usually none.
                 Ok(Event::Step { tenant, step, outcome, .. }) => {
+                    self.now += self.takes;
                     self.tell(Event::Step { tenant, step, outcome, at: Mono(self.now) });
                 }
                 Ok(event) => self.tell(event),
@@ -197,10 +206,14 @@ impl Host {
     }
 
     fn opens(&mut self, pid: u32) {
+        self.opens_for(pid, tenant(pid));
+    }
+
+    fn opens_for(&mut self, pid: u32, tenant: TenantKey) {
         let process = key(pid);
         self.tell(Event::Process(ProcessFacts {
             process,
-            tenant: tenant(pid),
+            tenant,
             uid: Some(pid),
             user: None,
             command: "product".into(),

@@ -137,6 +137,13 @@ impl Holding {
         self.leave.as_ref().map(|leave| leave.until)
     }
 
+    /// A grace under way lasts until then, or longer.
+    pub fn lengthen_leave(&mut self, until: Mono) {
+        if let Some(leave) = &mut self.leave {
+            leave.until = leave.until.max(until);
+        }
+    }
+
     /// What was wanted before a grace is wanted again when it is over; whether it is over now.
     pub fn end_leave(&mut self, now: Mono) -> bool {
         let Some(leave) = self.leave.take_if(|leave| leave.until <= now) else { return false };

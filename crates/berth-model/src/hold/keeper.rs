@@ -307,6 +307,13 @@ impl Keeper {
         }
     }
 
+    /// It is free only now for whom it was let go, a thaw having taken its time: what is left of that lasts until then.
+    pub fn free_until(&mut self, tenant: &TenantKey, until: Mono) {
+        if let Some(holding) = self.tenants.get_mut(tenant) {
+            holding.lengthen_leave(until);
+        }
+    }
+
     fn let_go(&mut self, tenant: &TenantKey, word: Word, uid: u32, reason: String, at: Mono) {
         let Some(holding) = self.tenants.get_mut(tenant) else { return };
         let until = holding.leave_until();

@@ -202,8 +202,9 @@ fn a_held_pod_whose_life_is_probed_breathes_before_its_node_would_kill_it() {
     for _ in 0..2 {
         let frozen_at = until("it to be held", || is_frozen(group.dir()).then(std::time::Instant::now));
         until("it to breathe", || (!is_frozen(group.dir())).then_some(()));
-        // Two periods and a half are what a node would bear at most; a busy machine may be late by some.
-        assert!(frozen_at.elapsed() < Duration::from_millis(2_500), "{:?}", frozen_at.elapsed());
+        let held = frozen_at.elapsed();
+        // Two periods and a half are what a node would bear at most; a busy machine may be late by some, in seeing the freeze too.
+        assert!((Duration::from_millis(200)..Duration::from_millis(2_500)).contains(&held), "{held:?}");
     }
     let why = daemon.berth(&["explain", "team-a/trainer/main"]).ok();
     assert!(why.contains("its engine checks that it is alive"), "{why}");
