@@ -21,7 +21,7 @@ use crate::support::{Daemon, Host, hierarchy, skip_unprepared, throughout, until
 
 const TRAINERS: usize = 3;
 const SAMPLES: usize = 9;
-const MOST_TRIES: usize = 24;
+const MOST_TRIES: usize = 40;
 /// They would measure each other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 const MEDIAN: Duration = Duration::from_millis(100);
