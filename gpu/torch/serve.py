@@ -41,7 +41,7 @@ def request(graph):
 
 def serve(graph, rate, seconds, seed):
     arrivals = random.Random(seed)
-    values_ms, given_up = [], 0
+    values_ms, first_ms, queued_ms, given_up = [], [], [], 0
     from_ns, begun = now_ns(), time.perf_counter()
     due = begun
     while True:
@@ -49,13 +49,16 @@ def serve(graph, rate, seconds, seed):
         if due - begun > seconds:
             break
         if time.perf_counter() - begun < GIVES_UP_AFTER * seconds:
-            while time.perf_counter() < due:
+            # Whoever was due before this one was done has queued.
+            taken = queued_ms if time.perf_counter() > due else first_ms
+            while (started := time.perf_counter()) < due:
                 pass
             request(graph)
+            taken.append((time.perf_counter() - started) * 1e3)
         else:
             given_up += 1
         values_ms.append((time.perf_counter() - due) * 1e3)
-    latencies(rate, (from_ns, now_ns()), values_ms, given_up)
+    latencies(rate, (from_ns, now_ns()), values_ms, given_up, first_ms, queued_ms)
 
 
 def main():

@@ -44,7 +44,7 @@ def percentile(ordered, percent):
     return ordered[rank - 1]
 
 
-def latencies(rate, window_ns, values_ms, given_up):
+def latencies(rate, window_ns, values_ms, given_up, first_ms, queued_ms):
     values_ms.sort()
     say(
         "served",
@@ -58,6 +58,8 @@ def latencies(rate, window_ns, values_ms, given_up):
         p90_ms=percentile(values_ms, 90),
         p99_ms=percentile(values_ms, 99),
         max_ms=values_ms[-1],
+        first_ms=percentile(sorted(first_ms), 50) if first_ms else None,
+        queued_ms=percentile(sorted(queued_ms), 50) if queued_ms else None,
     )
 
 

@@ -199,6 +199,8 @@ pub enum KernelNews {
     Left,
     /// It kept others stopped for more than its share, and leads nobody for so long.
     LeadLost { gpu: Option<GpuIndex>, for_seconds: u64 },
+    /// One of its streams stood at a stop that `from` would not let go of, as far as it says: it yields to that one no more there.
+    Parted { gpu: Option<GpuIndex>, from: String },
     /// It takes part no more while this daemon lives, and why.
     Refused { reason: String },
 }

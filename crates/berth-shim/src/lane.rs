@@ -14,6 +14,7 @@ use crate::pace::Pace;
 use crate::sys::driver::MOST_WAITS;
 use crate::sys::futex;
 use crate::sys::stop::{Reading, StopSlot};
+use crate::told::Told;
 
 /// The most that one client is yielded to by on a GPU. Links beyond are passed over: those clients are not stopped.
 const MOST_LEADS: usize = 64;
@@ -50,6 +51,7 @@ pub(crate) struct Lane {
     pub(crate) passed: AtomicU64,
     pub(crate) passed_at_ns: AtomicU64,
     pub(crate) pace: Pace,
+    pub(crate) told: Told,
     pub(crate) long: Mutex<Long>,
 }
 
@@ -96,6 +98,7 @@ impl Lane {
             passed: AtomicU64::new(0),
             passed_at_ns: AtomicU64::new(0),
             pace: Pace::default(),
+            told: Told::default(),
             long: Mutex::default(),
         }
     }

@@ -32,4 +32,5 @@ mod state;
 mod streams;
 mod sys;
 mod thread;
+mod told;
 mod work;

@@ -1,5 +1,8 @@
 //! The thread that looks at the GPU: lowers words when the work is done, ends requests, reads measurements, unregisters pages.
 //!
+//! Where the program waits for all its work itself, its own wait tells the end (`told.rs`), and the driver is asked seldom: each question is in
+//! the way of the program's own calls.
+//!
 //! It is the only one of ours that asks the driver beside the program's own calls, and the driver may keep it waiting: so it frees nobody
 //! who is stopped. It sleeps until a call rings, and looks more often the more there is to see.
 
@@ -20,6 +23,8 @@ use crate::sys::process;
 
 /// How often it looks while the client keeps others stopped,
 const WHILE_RAISED: Duration = Duration::from_micros(25);
+/// of which it asks the driver as seldom if the program itself has told the last end,
+const WHILE_TOLD_NS: u64 = 250_000;
 /// while the client has work and links, or a page is to go; and a long request is looked at as seldom,
 const WHILE_LINKED: Duration = Duration::from_millis(1);
 /// a short one more often: this part of its age, but no more often than that,
@@ -44,7 +49,13 @@ struct Watch {
     started: u64,
     /// When `started` was last seen to change.
     changed_ns: u64,
-    last_busy_ns: u64,
+    /// The pieces of work that were last found to be all done, and when that was known.
+    done: u64,
+    done_ns: u64,
+    /// The program told of that itself.
+    is_told: bool,
+    /// When the driver was last asked.
+    asked_ns: u64,
     /// Pieces of work before the request that is under way.
     before_request: u64,
     /// Since when the words are up, or were raised anew.
@@ -77,10 +88,10 @@ pub(crate) fn run(client: &'static Client) {
 impl Looker {
     fn pause(&self) -> Duration {
         let lanes = || self.client.lanes.iter().filter(|lane| lane.device().is_some());
-        if lanes().any(crate::lane::Lane::is_raised) {
-            return WHILE_RAISED;
-        }
         let now = process::now_ns();
+        if lanes().any(crate::lane::Lane::is_raised) {
+            return self.until_lowered(now).map_or(WHILE_RAISED, |left| left.min(WHILE_RAISED));
+        }
         let began = lanes().filter_map(|lane| Some(lane.request_began_ns.load(Ordering::Relaxed)).filter(|at| *at > 0));
         if let Some(began) = began.max() {
             let part = Duration::from_nanos(now.saturating_sub(began) / PART_OF_A_REQUEST);
@@ -91,6 +102,16 @@ impl Looker {
             return WHILE_LINKED;
         }
         if self.client.samples.are_pending() { WHILE_MEASURING } else { OTHERWISE }
+    }
+
+    /// How long until words are to be lowered, where the work they are up for is known to be done.
+    fn until_lowered(&self, now: u64) -> Option<Duration> {
+        let left = |(index, lane): (usize, &crate::lane::Lane)| {
+            let done_ns = lane.told.done_ns(lane.started.load(Ordering::SeqCst)).filter(|_| lane.is_raised())?;
+            let linger_ns = self.client.orders(index).linger_ns.load(Ordering::Relaxed);
+            Some(Duration::from_nanos(done_ns.saturating_add(linger_ns.into()).saturating_sub(now)))
+        };
+        self.client.lanes.iter().enumerate().filter_map(left).min()
     }
 
     fn look(&mut self) {
@@ -128,46 +149,34 @@ impl Looker {
         }
         let started = lane.started.load(Ordering::SeqCst);
         if started != watch.started || started != lane.finished.load(Ordering::SeqCst) {
-            (watch.started, watch.changed_ns, watch.last_busy_ns) = (started, now, now);
+            (watch.started, watch.changed_ns) = (started, now);
             lane.is_idle.store(false, Ordering::SeqCst);
             return;
         }
         if lane.is_idle.load(Ordering::SeqCst) && !is_raised {
             return;
         }
-        let settled = now.saturating_sub(watch.changed_ns) >= IDLE_AFTER_NS;
-        let is_under_way = |place: usize, is_alone: bool| match mark(client, place, started, is_alone) {
-            Some(event) => {
-                let context = client.streams.get(place).context.load(Ordering::Relaxed);
-                client.driver.progress(event, context) == Progress::UnderWay
+        let told_ns = lane.told.done_ns(started);
+        if watch.done != started {
+            let is_soon = is_raised && watch.is_told && now.saturating_sub(watch.asked_ns) < WHILE_TOLD_NS;
+            if told_ns.is_none() && (is_soon || watch.is_under_way(client, index, now)) {
+                return;
             }
-            None => !settled,
-        };
-        // Most often the one that was under way still is. Those that others wait for are asked at last.
-        let last = Some(watch.under_way).filter(|place| client.streams.is_active(*place, index));
-        let is_default = |place: &usize| client.streams.get(*place).is_default();
-        let named = || client.streams.active(index).filter(|place| !is_default(place));
-        let default = || client.streams.active(index).filter(is_default);
-        let under_way = last
-            .filter(|place| !is_default(place) && is_under_way(*place, false))
-            .or_else(|| named().find(|place| is_under_way(*place, false)))
-            .or_else(|| default().find(|place| is_under_way(*place, true)));
-        watch.under_way = under_way.unwrap_or(watch.under_way);
-        if now < lane.blind_until_ns.load(Ordering::SeqCst) || under_way.is_some() {
-            watch.last_busy_ns = now;
-            return;
+            let done_ns = told_ns.unwrap_or_else(process::now_ns);
+            (watch.done, watch.done_ns, watch.is_told) = (started, done_ns, told_ns.is_some());
         }
-        let done_ns = process::now_ns();
-        if let Some(began_ns) = lane.end_request(started, done_ns) {
+        // The driver may have been asked a moment before the program's wait returned.
+        watch.is_told |= told_ns.is_some();
+        if let Some(began_ns) = lane.end_request(started, watch.done_ns) {
             let pieces = u32::try_from(started.wrapping_sub(watch.before_request)).unwrap_or(u32::MAX);
-            let took_ns = done_ns.saturating_sub(began_ns);
+            let took_ns = watch.done_ns.saturating_sub(began_ns);
             let number = u8::try_from(index).unwrap_or(0);
             request::write_down(client.whole_ledger(), &Request { lane: number, pieces, began_ns, took_ns });
         }
         watch.before_request = started;
         let linger_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
         let after_ns = if is_raised { linger_ns } else { IDLE_AFTER_NS };
-        if now.saturating_sub(watch.last_busy_ns) >= after_ns && rest(client, index, started) {
+        if now.saturating_sub(watch.done_ns) >= after_ns && rest(client, index, started) {
             lane.is_idle.store(true, Ordering::SeqCst);
         }
     }
@@ -201,6 +210,33 @@ impl Looker {
                 client.driver.synchronize(stream);
             }
         }
+    }
+}
+
+impl Watch {
+    /// Whether any work that was submitted there may not be done: the driver is asked.
+    fn is_under_way(&mut self, client: &Client, index: usize, now: u64) -> bool {
+        self.asked_ns = now;
+        let (lane, started) = (&client.lanes[index], self.started);
+        let settled = now.saturating_sub(self.changed_ns) >= IDLE_AFTER_NS;
+        let is_under_way = |place: usize, is_alone: bool| match mark(client, place, started, is_alone) {
+            Some(event) => {
+                let context = client.streams.get(place).context.load(Ordering::Relaxed);
+                client.driver.progress(event, context) == Progress::UnderWay
+            }
+            None => !settled,
+        };
+        // Most often the one that was under way still is. Those that others wait for are asked at last.
+        let last = Some(self.under_way).filter(|place| client.streams.is_active(*place, index));
+        let is_default = |place: &usize| client.streams.get(*place).is_default();
+        let named = || client.streams.active(index).filter(|place| !is_default(place));
+        let default = || client.streams.active(index).filter(is_default);
+        let under_way = last
+            .filter(|place| !is_default(place) && is_under_way(*place, false))
+            .or_else(|| named().find(|place| is_under_way(*place, false)))
+            .or_else(|| default().find(|place| is_under_way(*place, true)));
+        self.under_way = under_way.unwrap_or(self.under_way);
+        now < lane.blind_until_ns.load(Ordering::SeqCst) || under_way.is_some()
     }
 }
 

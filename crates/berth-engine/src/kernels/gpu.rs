@@ -69,6 +69,7 @@ pub(super) struct Cast<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum News {
     LeadLost { tenant: TenantKey, until: Mono },
+    Parted { tenant: TenantKey, from: TenantKey },
     Refused { tenant: TenantKey, reason: String },
 }
 

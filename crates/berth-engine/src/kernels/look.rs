@@ -120,8 +120,8 @@ impl Gpu {
         for verdict in verdicts {
             match verdict {
                 Verdict::Part { yields, leads } => {
-                    tracing::warn!(yields = %yields.1, leads = %leads.1, "a stop outlives its link; there will be none between these");
                     self.links.part_two(yields.0, leads.0, shim, now);
+                    news.push(News::Parted { tenant: yields.1.clone(), from: leads.1.clone() });
                     self.parted.insert((yields.1, leads.1));
                     self.plan_anew();
                 }

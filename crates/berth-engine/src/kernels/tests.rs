@@ -260,8 +260,11 @@ fn a_leader_that_rewrites_its_word_after_its_link_has_gone_is_to_be_held_and_tak
     assert!(asked, "to be held, so that it can be seen whose doing it is");
     // Nobody holds it here: both are refused.
     assert!(server.is_hung_up && trainer.is_hung_up);
-    let refused = |of| stage.news(of).iter().any(|news| matches!(news, KernelNews::Refused { .. }));
-    assert!(refused("server"));
+    let news = stage.all_news();
+    let told =
+        |of: &str, is_it: fn(&KernelNews) -> bool| news.iter().any(|(who, news)| *who == tenant(of) && is_it(news));
+    assert!(told("server", |news| matches!(news, KernelNews::Refused { .. })));
+    assert!(told("trainer", |news| matches!(news, KernelNews::Parted { from, .. } if from.contains("server"))));
 }
 
 #[test]

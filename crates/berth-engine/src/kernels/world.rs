@@ -291,6 +291,12 @@ impl World {
                 let (gpu, for_seconds) = (self.indices.get(gpu).copied(), until.since(now).as_secs());
                 self.tell(tenant, KernelNews::LeadLost { gpu, for_seconds }, now);
             }
+            News::Parted { tenant, from } => {
+                let name =
+                    self.standings.get(&from).map(|standing| standing.name.clone()).filter(|name| !name.is_empty());
+                let (gpu, from) = (self.indices.get(gpu).copied(), name.unwrap_or_else(|| from.to_string()));
+                self.tell(tenant, KernelNews::Parted { gpu, from }, now);
+            }
             News::Refused { tenant, reason } => {
                 if self.refused.insert(tenant.clone()) {
                     self.tell(tenant.clone(), KernelNews::Refused { reason }, now);

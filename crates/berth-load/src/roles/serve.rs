@@ -113,16 +113,21 @@ fn serve(gpu: &Gpu, request: &Request, window: Window, seed: u64) -> Result<Opti
     let length = Duration::from_secs_f64(window.seconds.min(86_400.0));
     let (begun, from) = (Instant::now(), Stamp::now());
     let (mut latencies_ms, mut given_up) = (Vec::new(), 0);
+    // Of those that found nobody before them, and of those that had queued.
+    let mut taken_ms = [Vec::new(), Vec::new()];
     for due in Arrivals::new(seed, window.rate).take_while(|due| *due < length) {
         if begun.elapsed() < length * GIVES_UP_AFTER {
+            let has_queued = begun.elapsed() > due;
             await_instant(begun + due);
+            let started = Instant::now();
             request.serve(gpu)?;
+            taken_ms[usize::from(has_queued)].push(started.elapsed().as_secs_f64() * 1e3);
         } else {
             given_up += 1;
         }
         latencies_ms.push((begun.elapsed() - due).as_secs_f64() * 1e3);
     }
-    Ok(Served::of(window.rate, (from.mono_ns, Stamp::now().mono_ns), latencies_ms, given_up))
+    Ok(Served::of(window.rate, (from.mono_ns, Stamp::now().mono_ns), latencies_ms, given_up, taken_ms))
 }
 
 /// Returns at once if it has passed.

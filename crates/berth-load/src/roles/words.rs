@@ -56,6 +56,11 @@ pub struct Served {
     pub p90_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
+    /// What a request took from when it was begun: the median of those that found nobody before them, and of those that had queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_ms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_ms: Option<f64>,
 }
 
 /// Steps since the word.
@@ -165,6 +170,7 @@ impl Served {
         (from_ns, to_ns): (u64, u64),
         mut latencies_ms: Vec<f64>,
         given_up: u64,
+        [first_ms, queued_ms]: [Vec<f64>; 2],
     ) -> Option<Self> {
         latencies_ms.sort_by(f64::total_cmp);
         // Nearest rank: the least value that so many percent of all do not exceed.
@@ -181,8 +187,15 @@ impl Served {
             p90_ms: at(90)?,
             p99_ms: at(99)?,
             max_ms: *latencies_ms.last()?,
+            first_ms: median(first_ms),
+            queued_ms: median(queued_ms),
         })
     }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -215,9 +228,10 @@ mod tests {
     #[test]
     fn percentiles_are_latencies_that_were_measured() {
         let latencies = (1..=200).rev().map(f64::from).collect();
-        let served = Served::of(1.0, (0, 1), latencies, 0).unwrap();
+        let served = Served::of(1.0, (0, 1), latencies, 0, [vec![3.0, 1.0, 2.0], Vec::new()]).unwrap();
         assert_eq!((served.p50_ms, served.p90_ms, served.p99_ms, served.max_ms), (100.0, 180.0, 198.0, 200.0));
+        assert_eq!((served.first_ms, served.queued_ms), (Some(2.0), None));
         assert_eq!((served.requests, served.mean_ms), (200, 100.5));
-        assert_eq!(Served::of(1.0, (0, 1), Vec::new(), 0), None);
+        assert_eq!(Served::of(1.0, (0, 1), Vec::new(), 0, Default::default()), None);
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use berth_proto::cuda::{CuResult, result};
 
 use crate::state::{self, guarded};
+use crate::told::{self, Awaited};
 
 /// How a context goes.
 enum Going {
@@ -38,8 +39,20 @@ fn goes(going: &Going, real: impl Fn() -> CuResult) -> CuResult {
     told.get().unwrap_or_else(real)
 }
 
+/// Waits for all that a context has.
+fn wait(context: Option<u64>, real: impl Fn() -> CuResult) -> CuResult {
+    let waiting = told::begin(Awaited::Context(context));
+    let answer = real();
+    told::end(waiting, answer == result::SUCCESS);
+    answer
+}
+
 crate::hooks::hooks! {
     // SAFETY: the caller's own arguments, as in all of these.
+    cuCtxSynchronize: () |real, _default| wait(None, || unsafe { real() });
+    // SAFETY: as above.
+    cuCtxSynchronize_v2: (context: u64) |real, _default| wait(Some(context), || unsafe { real(context) });
+    // SAFETY: as above.
     cuCtxDestroy: (context: u64) |real, _default| goes(&Going::Context(context), || unsafe { real(context) });
     // SAFETY: as above.
     cuCtxDestroy_v2: (context: u64) |real, _default| goes(&Going::Context(context), || unsafe { real(context) });

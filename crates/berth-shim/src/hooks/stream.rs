@@ -7,6 +7,7 @@ use berth_proto::cuda::{STREAM_PER_THREAD, result};
 use crate::capture::CAPTURES;
 use crate::state::{self, WORK, guarded};
 use crate::sys::process;
+use crate::told::{self, Awaited};
 
 /// A thread's own default stream is another one in each.
 fn captured(stream: u64) -> u64 {
@@ -69,9 +70,12 @@ crate::hooks::hooks! {
         answer
     };
     cuStreamSynchronize / cuStreamSynchronize_ptsz: (stream: u64) |real, default| {
+        let stream_of = default.of(stream);
+        let waiting = told::begin(Awaited::Stream(stream_of));
         // SAFETY: the caller's own arguments.
         let answer = unsafe { real(stream) };
-        waited_for(default.of(stream));
+        told::end(waiting, answer == result::SUCCESS);
+        waited_for(stream_of);
         answer
     };
     cuStreamDestroy: (stream: u64) |real, _default| {

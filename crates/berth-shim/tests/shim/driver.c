@@ -71,6 +71,8 @@ static void *work(void *argument) {
         if (end) return 0;
     }
 }
+/* Those that a wait for a context waits for; never freed. */
+static struct stream *kept[256]; static unsigned kept_count;
 static struct stream *make(void) {
     struct stream *s = calloc(1, sizeof *s); pthread_t thread; pthread_attr_t small;
     pthread_cond_init(&s->moved, 0);
@@ -78,6 +80,7 @@ static struct stream *make(void) {
     pthread_attr_init(&small); pthread_attr_setstacksize(&small, 65536);
     if (pthread_create(&thread, &small, work, s)) abort();
     pthread_detach(thread);
+    pthread_mutex_lock(&lock); if (kept_count < 256) kept[kept_count++] = s; pthread_mutex_unlock(&lock);
     return s;
 }
 static struct stream *find(u64 handle, int per_thread) {
@@ -131,13 +134,14 @@ result cuStreamDestroy_v2(u64 s) { COUNT; put(find(s, 0), (struct op){ .kind = E
 /* Long enough for others to come. */
 result cuStreamGetCtx(u64 s, u64 *out) { struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CONTEXT")) nanosleep(&t, 0); *out = find(s, 0)->context; return OK; }
 static result synchronize(struct stream *s) { pthread_mutex_lock(&lock); u64 until = s->queued; while (s->finished < until) pthread_cond_wait(&s->moved, &lock); pthread_mutex_unlock(&lock); return OK; }
+result cuCtxSynchronize(void) { COUNT; for (unsigned i = 0; i < kept_count; i++) if (kept[i]->context == stack[depth - 1]) synchronize(kept[i]); return OK; }
 result cuStreamSynchronize(u64 s) { COUNT; return synchronize(find(s, 0)); }
 result cuStreamSynchronize_ptsz(u64 s) { COUNT; return synchronize(find(s, 1)); }
 result cuStreamQuery(u64 s) { struct stream *it = find(s, 0); pthread_mutex_lock(&lock); int busy = it->finished < it->queued; pthread_mutex_unlock(&lock); return busy ? NOT_READY : OK; }
 result cuEventCreate(u64 *out, unsigned flags) { COUNT; *out = (u64)calloc(1, sizeof(struct event)); return OK; }
 result cuEventDestroy_v2(u64 e) { COUNT; return OK; }
 result cuEventRecord(u64 e, u64 s) { COUNT; struct event *event = (void *)e; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
-result cuEventQuery(u64 e) { struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
+result cuEventQuery(u64 e) { COUNT; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
 result cuEventElapsedTime(float *out, u64 a, u64 b) { *out = ((struct event *)b)->done_ms - ((struct event *)a)->done_ms; return OK; }
 result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { struct event *event = (void *)e; return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
 result cuStreamWaitValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags != 1) return INVALID; return put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)address }); }

@@ -78,6 +78,7 @@ int main(int argc, char **argv) {
         else if (IS("syncall")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = CALL(cuStreamSynchronize, (u64), streams[i]); }
         else if (IS("destroyall")) { told = 0; for (u64 i = 0; i < count && !told; i++) told = CALL(cuStreamDestroy_v2, (u64), streams[i]); count = 0; }
         else if (IS("sync")) told = CALL(cuStreamSynchronize, (u64), stream(a));
+        else if (IS("syncctx")) told = CALL(cuCtxSynchronize, (void));
         else if (IS("query")) told = CALL(cuStreamQuery, (u64), stream(a));
         else if (IS("copy")) told = CALL(cuMemcpyHtoDAsync_v2, (u64, const void *, size_t, u64), 0, 0, strtoull(b, 0, 0), stream(a));
         else if (IS("capture")) told = CALL(cuStreamBeginCapture_v2, (u64, int), stream(a), 0);

@@ -7,6 +7,12 @@ pub fn news(name: &str, news: &KernelNews) -> String {
         KernelNews::Joined => format!("{name}: its kernels are ordered now"),
         KernelNews::Left => format!("{name}: its kernels are no longer ordered"),
         KernelNews::Refused { reason } => format!("{name}: its kernels are not ordered any more: {reason}"),
+        KernelNews::Parted { gpu, from } => {
+            let place = gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
+            format!(
+                "{name}: stood at a stop of {from} that was not let go of{place}; it yields to {from} no more, and has turns beside it"
+            )
+        }
         KernelNews::LeadLost { gpu, for_seconds } => {
             let place = gpu.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
             format!(

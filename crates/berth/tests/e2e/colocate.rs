@@ -1,11 +1,13 @@
 //! `berth bench colocate` and the programs it puts on a GPU, on the simulated one.
 
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Host, Staged, until_within};
+use crate::kernels::programs::library;
+use crate::support::{BERTH, Host, Staged, run, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const COLOCATE: &str = "berth-colocate";
@@ -70,4 +72,29 @@ fn a_pair_that_is_ended_in_the_middle_leaves_no_program() {
     assert_eq!(bench.process.wait(), 130);
     bench.leaves_nothing();
     assert_eq!(programs(&host), Vec::<String>::new());
+}
+
+#[test]
+fn links_are_measured_by_other_settings_without_another_start() {
+    if library("links_are_measured_by_other_settings_without_another_start").is_none() {
+        return;
+    }
+    const OTHERS: &str = "kernels.grain=8ms kernels.linger=20us";
+    let host = Host::bare();
+    let links = ["bench", "colocate", "--pair", "short", "--mode", "links", "--load", "light", "--seconds", "1"];
+    let mut bench = Staged::start(&host, "bench", COLOCATE, &[&links[..], &["--vary", OTHERS, "--json"]].concat());
+    until_within(PATIENCE, "the end of a measurement", || (!bench.process.is_running()).then_some(()));
+    assert_eq!(bench.process.wait(), 0, "{}", told(&host));
+    let report: Value = serde_json::from_str(&bench.printed()).unwrap();
+    let rows = report["pairs"][0]["loads"][0]["rows"].as_array().unwrap();
+    let with: Vec<&str> = rows.iter().map(|row| row["with"].as_str().unwrap_or_default()).collect();
+    assert_eq!(with, ["", OTHERS], "{report:#}");
+    let stops = |row: &Value| row["deeds"]["stops"].as_u64().unwrap();
+    assert!(stops(&rows[1]) * 4 < stops(&rows[0]), "a coarser grain has fewer stops: {rows:#?}");
+    let wrong = run(Command::new(BERTH).args(links).args(["--vary", "kernels.grain=1us"]));
+    assert!(
+        wrong.code == 2 && wrong.stderr.contains("kernels.grain is 1us: must be at least 10us"),
+        "{}",
+        wrong.stderr
+    );
 }

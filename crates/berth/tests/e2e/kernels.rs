@@ -5,7 +5,7 @@ mod client;
 mod freed;
 mod hostile;
 mod next_daemon;
-mod programs;
+pub mod programs;
 mod switching;
 
 use std::io::{BufRead, BufReader, Write};

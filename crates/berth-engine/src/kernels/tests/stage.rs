@@ -165,8 +165,14 @@ impl Stage {
     }
 
     pub fn news(&self, of: &str) -> Vec<KernelNews> {
+        let news = self.all_news().into_iter();
+        news.filter(|(who, _)| *who == tenant(of)).map(|(_, news)| news).collect()
+    }
+
+    /// Since it was last asked for any.
+    pub fn all_news(&self) -> Vec<(TenantKey, KernelNews)> {
         let news = self.events.try_iter().filter_map(|event| match event {
-            Event::Kernels { tenant: who, news, .. } if who == tenant(of) => Some(news),
+            Event::Kernels { tenant, news, .. } => Some((tenant, news)),
             _ => None,
         });
         news.collect()

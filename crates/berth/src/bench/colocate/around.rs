@@ -146,6 +146,13 @@ impl Around {
         self.host.as_ref().map(host).or_else(managed)
     }
 
+    /// Has links be by these settings from now on.
+    pub fn vary(&self, settings: &KernelSettings) {
+        if let Some(host) = &self.host {
+            host.vary(settings);
+        }
+    }
+
     /// Begins a mode, once the programs are what it says. `promised_ms`: what the server is to keep at its 99th percentile.
     pub fn enter(&mut self, mode: Mode, promised_ms: Option<f64>, interrupt: &Interrupt) -> anyhow::Result<()> {
         match (mode, &self.host, &self.managed) {

@@ -40,6 +40,8 @@ pub struct Plan {
     pub rounds: u32,
     /// By which berth orders kernels.
     pub kernels: KernelSettings,
+    /// Other settings, with what they are called: each is measured in every mode of links, without another start.
+    pub variations: Vec<(String, KernelSettings)>,
     pub gpu: GpuChoice,
     /// The directory of the PyTorch programs, if there are to be any.
     pub torch: Option<PathBuf>,
@@ -71,6 +73,8 @@ pub struct MeasuredPair {
 #[derive(Debug, Clone)]
 pub struct Together {
     pub mode: Mode,
+    /// By which other settings; empty by those of the whole measurement.
+    pub with: String,
     pub windows: Vec<Window>,
     /// Meanwhile.
     pub deeds: Option<Deeds>,
@@ -226,12 +230,18 @@ impl<'a> Bench<'a> {
         for mode in modes {
             let entered = around.enter(*mode, self.promised_ms(pair), self.interrupt);
             entered.with_context(|| session.last_words())?;
-            let before = around.deeds();
-            let windows = session.together(&self.plan.loads)?;
-            let deeds = around.deeds().zip(before).map(|(after, before)| after.since(before));
-            self.say_windows(pair, *mode, &windows);
-            if let Some(found) = self.measured.pairs.last_mut() {
-                found.together.push(Together { mode: *mode, windows, deeds });
+            let own = (String::new(), self.plan.kernels.clone());
+            let varied = self.plan.variations.iter().filter(|_| matches!(mode, Mode::Links { .. }));
+            for (name, settings) in std::iter::once(&own).chain(varied) {
+                around.vary(settings);
+                let before = around.deeds();
+                let windows = session.together(&self.plan.loads)?;
+                let deeds = around.deeds().zip(before).map(|(after, before)| after.since(before));
+                (self.say)(name);
+                self.say_windows(pair, *mode, &windows);
+                if let Some(found) = self.measured.pairs.last_mut() {
+                    found.together.push(Together { mode: *mode, with: name.clone(), windows, deeds });
+                }
             }
         }
         Ok(())
@@ -276,7 +286,10 @@ impl<'a> Bench<'a> {
         for Window { load, served, trainer_per_s, .. } in windows {
             let trainer = trainer_per_s.map_or(String::new(), |steps| format!(", trainer {steps:.2} steps/s"));
             let (p50, p99) = (served.p50_ms, served.p99_ms);
-            (self.say)(&format!("{}, {mode}, {load}: p50 {p50:.2} ms, p99 {p99:.2} ms{trainer}", pair.name()));
+            let taken = served.first_ms.zip(served.queued_ms);
+            let taken =
+                taken.map_or(String::new(), |(first, queued)| format!(" (first {first:.2}, queued {queued:.2})"));
+            (self.say)(&format!("{}, {mode}, {load}: p50 {p50:.2} ms, p99 {p99:.2} ms{taken}{trainer}", pair.name()));
         }
     }
 }

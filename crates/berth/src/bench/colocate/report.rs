@@ -55,6 +55,9 @@ pub struct LoadReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     pub mode: Mode,
+    /// By which other settings.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub with: String,
     pub rounds: Vec<Round>,
     /// Medians of the rounds.
     pub p50_ms: Option<f64>,
@@ -172,18 +175,20 @@ impl Row {
             None if given_up > 0 => format!("{given_up} given up"),
             None => String::new(),
         };
-        let mut row = vec![load.load.to_string(), self.mode.to_string()];
+        let mode = [self.mode.to_string(), self.with.clone()].join(" ");
+        let mut row = vec![load.load.to_string(), mode.trim_end().to_owned()];
         row.extend([self.p50_ms.map(ms), self.p99_ms.map(ms), ratio, steps, trainer].map(or_unknown));
         row.extend([or_unknown(load.trainer_ceiling.map(percent)), verdict]);
         row
     }
 
-    fn of(mode: Mode, rounds: Vec<Round>, deeds: Option<Deeds>, asked: Option<Asked>) -> Self {
+    fn of(mode: Mode, with: String, rounds: Vec<Round>, deeds: Option<Deeds>, asked: Option<Asked>) -> Self {
         let median = |of: fn(&Round) -> Option<f64>| median_of(rounds.iter().filter_map(of));
         let p99_over_alone = median(|round| round.p99_over_alone);
         let trainer_over_alone = median(|round| round.trainer_over_alone);
         Self {
             mode,
+            with,
             p50_ms: median(|round| Some(round.served.p50_ms)),
             p99_ms: median(|round| Some(round.served.p99_ms)),
             p99_over_alone,
@@ -213,7 +218,7 @@ fn load_report(found: &super::MeasuredPair, load: Load) -> LoadReport {
     let row = |together: &Together| {
         let rounds: Vec<Round> = together.windows.iter().filter(is_of).map(round).collect();
         let asked = (together.mode.is_berth() && load == Load::Medium).then(|| found.pair.asked());
-        (!rounds.is_empty()).then(|| Row::of(together.mode, rounds, together.deeds, asked))
+        (!rounds.is_empty()).then(|| Row::of(together.mode, together.with.clone(), rounds, together.deeds, asked))
     };
     let rows = found.together.iter().filter_map(row).collect();
     let alone = alone.clone().map(|windows| windows.map(|window| window.served.clone()).collect::<Vec<_>>());

@@ -162,6 +162,8 @@ mod tests {
             p90_ms: 1.0,
             p99_ms: 1.0,
             max_ms: 1.0,
+            first_ms: None,
+            queued_ms: None,
         }
     }
 

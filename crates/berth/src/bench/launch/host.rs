@@ -109,6 +109,15 @@ impl Host {
         Counted { launches: sum(|lane| &lane.launches), stops: sum(|lane| &lane.stops) }
     }
 
+    /// Other orders for everybody who is there.
+    pub fn vary(&self, settings: &KernelSettings) {
+        for pages in self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for lane in 0..u8::try_from(pages.orders.lanes.len()).unwrap_or(0) {
+                order(settings, pages, lane, None);
+            }
+        }
+    }
+
     /// Whether so many programs use a GPU and so many links are there.
     pub fn has(&self, lanes: usize, links: usize) -> bool {
         *self.linked.lock().unwrap_or_else(PoisonError::into_inner) == Counts { lanes, links }

@@ -21,6 +21,7 @@ Examples:
   berth bench colocate                                  built-in pairs on the simulated GPU
   berth bench colocate --gpu real --torch gpu/torch     PyTorch's too, on this host's GPU
   berth --set kernels.linger=100us bench colocate --pair short --mode links --rounds 5
+  berth bench colocate --pair short --mode links --vary kernels.grain=50us --vary 'kernels.grain=400us kernels.linger=20us'
   berth bench colocate --gpu real --pair short --mode time-slicing --mode berth-slo --load medium
 
 Pairs: short and long (`berth load serve` beside `berth load train`), torch-resnet, torch-bert-gpt2
@@ -48,6 +49,9 @@ pub struct Args {
     /// How often, each time with other arrivals: the median counts, and the rest is shown
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Also measure links with these settings, such as `kernels.grain=50us kernels.linger=60us`; may be repeated
+    #[arg(long = "vary", value_name = "SETTINGS")]
+    variations: Vec<String>,
     /// On which GPU
     #[arg(long, value_enum, default_value = "sim")]
     gpu: Gpu,
@@ -72,7 +76,13 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let plan = plan(args, settings::load(global)?.kernels);
+    let variation = |text: &String| {
+        let more = text.split_whitespace().map(str::to_owned);
+        let global = Global { set: global.set.iter().cloned().chain(more).collect(), ..global.clone() };
+        Ok((text.clone(), settings::load(&global)?.kernels))
+    };
+    let variations = args.variations.iter().map(variation).collect::<Result<_>>()?;
+    let plan = Plan { variations, ..plan(args, settings::load(global)?.kernels) };
     let interrupt = Interrupt::listen()?;
     let mut last = None;
     let measured = colocate::run(&plan, &interrupt, &say, &mut |measured| {
@@ -103,6 +113,7 @@ fn plan(args: &Args, kernels: KernelSettings) -> Plan {
         seconds: args.seconds,
         rounds: args.rounds,
         kernels,
+        variations: Vec::new(),
         gpu: match args.gpu {
             Gpu::Sim => GpuChoice::Sim { profile: args.profile.clone(), gpus: 1, time_scale: None, mps: false },
             Gpu::Real => GpuChoice::Real,

@@ -16,6 +16,8 @@ fn served(p99_ms: f64) -> Served {
         p90_ms: 1.0,
         p99_ms,
         max_ms: p99_ms,
+        first_ms: None,
+        queued_ms: None,
     }
 }
 
@@ -29,7 +31,10 @@ fn berth() -> Mode {
 
 fn report(together: Vec<(Mode, Vec<Window>)>) -> Report {
     let alone = |p99, steps| Alone { windows: vec![window(p99, None)], service_ms: 1.3, trainer_per_s: Some(steps) };
-    let together = together.into_iter().map(|(mode, windows)| Together { mode, windows, deeds: Some(DEEDS) }).collect();
+    let together = together
+        .into_iter()
+        .map(|(mode, windows)| Together { mode, with: String::new(), windows, deeds: Some(DEEDS) })
+        .collect();
     let pair = MeasuredPair { pair: Pair::TorchResnet, alone: vec![alone(2.0, 20.0), alone(2.2, 22.0)], together };
     Report::of(&Measured {
         machine: Machine::example(),
