@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock};
 
 use berth_proto::shim::Stop;
 
+use crate::linger::Linger;
 use crate::long::Long;
 use crate::pace::Pace;
 use crate::sys::driver::MOST_WAITS;
@@ -52,6 +53,7 @@ pub(crate) struct Lane {
     pub(crate) passed_at_ns: AtomicU64,
     pub(crate) pace: Pace,
     pub(crate) told: Told,
+    pub(crate) linger: Linger,
     pub(crate) long: Mutex<Long>,
 }
 
@@ -99,6 +101,7 @@ impl Lane {
             passed_at_ns: AtomicU64::new(0),
             pace: Pace::default(),
             told: Told::default(),
+            linger: Linger::default(),
             long: Mutex::default(),
         }
     }

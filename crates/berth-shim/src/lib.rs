@@ -21,6 +21,7 @@ mod hold;
 mod hooks;
 mod lane;
 mod leaving;
+mod linger;
 mod links;
 mod long;
 mod look;

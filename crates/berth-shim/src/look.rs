@@ -52,6 +52,8 @@ struct Watch {
     /// The pieces of work that were last found to be all done, and when that was known.
     done: u64,
     done_ns: u64,
+    /// For how long the words stay up after that.
+    linger_ns: u64,
     /// The program told of that itself.
     is_told: bool,
     /// When the driver was last asked.
@@ -106,12 +108,11 @@ impl Looker {
 
     /// How long until words are to be lowered, where the work they are up for is known to be done.
     fn until_lowered(&self, now: u64) -> Option<Duration> {
-        let left = |(index, lane): (usize, &crate::lane::Lane)| {
-            let done_ns = lane.told.done_ns(lane.started.load(Ordering::SeqCst)).filter(|_| lane.is_raised())?;
-            let linger_ns = self.client.orders(index).linger_ns.load(Ordering::Relaxed);
-            Some(Duration::from_nanos(done_ns.saturating_add(linger_ns.into()).saturating_sub(now)))
+        let left = |(lane, watch): (&crate::lane::Lane, &Watch)| {
+            let is_done = lane.is_raised() && watch.done == lane.started.load(Ordering::SeqCst);
+            is_done.then(|| Duration::from_nanos((watch.done_ns + watch.linger_ns).saturating_sub(now)))
         };
-        self.client.lanes.iter().enumerate().filter_map(left).min()
+        self.client.lanes.iter().zip(&self.watches).filter_map(left).min()
     }
 
     fn look(&mut self) {
@@ -157,16 +158,19 @@ impl Looker {
             return;
         }
         let told_ns = lane.told.done_ns(started);
+        let most_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
         if watch.done != started {
             let is_soon = is_raised && watch.is_told && now.saturating_sub(watch.asked_ns) < WHILE_TOLD_NS;
             if told_ns.is_none() && (is_soon || watch.is_under_way(client, index, now)) {
                 return;
             }
-            let done_ns = told_ns.unwrap_or_else(process::now_ns);
-            (watch.done, watch.done_ns, watch.is_told) = (started, done_ns, told_ns.is_some());
+            (watch.done, watch.done_ns) = (started, told_ns.unwrap_or_else(process::now_ns));
+            (watch.is_told, watch.linger_ns) = (false, most_ns);
         }
         // The driver may have been asked a moment before the program's wait returned.
-        watch.is_told |= told_ns.is_some();
+        if told_ns.is_some() && !watch.is_told {
+            (watch.is_told, watch.linger_ns) = (true, lane.linger.choose(most_ns));
+        }
         if let Some(began_ns) = lane.end_request(started, watch.done_ns) {
             let pieces = u32::try_from(started.wrapping_sub(watch.before_request)).unwrap_or(u32::MAX);
             let took_ns = watch.done_ns.saturating_sub(began_ns);
@@ -174,8 +178,7 @@ impl Looker {
             request::write_down(client.whole_ledger(), &Request { lane: number, pieces, began_ns, took_ns });
         }
         watch.before_request = started;
-        let linger_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
-        let after_ns = if is_raised { linger_ns } else { IDLE_AFTER_NS };
+        let after_ns = if is_raised { watch.linger_ns } else { IDLE_AFTER_NS };
         if now.saturating_sub(watch.done_ns) >= after_ns && rest(client, index, started) {
             lane.is_idle.store(true, Ordering::SeqCst);
         }

@@ -133,7 +133,10 @@ fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
     if work.is_of_host(client) {
         pace(client, &seen, shape.bytes);
     }
-    lane.started.fetch_add(1, Ordering::SeqCst);
+    let before = lane.started.fetch_add(1, Ordering::SeqCst);
+    if let Some(done_ns) = lane.told.done_ns(before) {
+        lane.linger.note(process::now_ns().saturating_sub(done_ns));
+    }
     ledger.launches.fetch_add(1, Ordering::Relaxed);
     ledger.submitted_ns.fetch_add(estimate_ns, Ordering::Relaxed);
     let mut rings = lane.begin_request(process::now_ns);

@@ -48,7 +48,8 @@ pub struct KernelSettings {
     pub division: Division,
     /// Estimated work after which one that yields looks whether it has to: longer costs it less, and those it yields to more.
     pub grain: Span,
-    /// How long those who yield are kept stopped once the last work of the one they yield to is known to be done: requests that queue come right after another.
+    /// How long those who yield are kept stopped at most once the last work of the one they yield to is known to be done: requests that queue come
+    /// right after another. Of a program that waits for its work itself the pauses are learned, and it is as long as pays.
     pub linger: Span,
     /// Work of one that yields and takes longer is preempted, in the middle of a kernel, while it has to wait: where the driver lets a process do
     /// that to itself, and not under MPS. At most 1s, which is never.
@@ -174,7 +175,7 @@ impl Default for KernelSettings {
             longest_wait: Span::from_millis(200),
             division: Division::SemiSpatial,
             grain: Span(Duration::from_micros(200)),
-            linger: Span(Duration::from_micros(50)),
+            linger: Span(Duration::from_micros(100)),
             preempt: Span(Duration::from_micros(200)),
             longest_stop: Span::from_millis(1_000),
             long_kernel: Span::from_millis(2),

@@ -159,6 +159,31 @@ fn whoever_waits_for_its_work_itself_is_hardly_asked_and_lets_go_after_the_linge
 }
 
 #[test]
+fn whoever_never_has_a_queue_learns_to_let_go_at_once() {
+    const LINGER: Duration = Duration::from_secs(2);
+    let daemon = Daemon::start();
+    let (mut tenant, client) = attached(&daemon, |lane| {
+        orders(lane);
+        lane.linger_ns.store(2_000_000_000, Ordering::Relaxed);
+    });
+    let link = Link::new();
+    client.leads(1, &link);
+    let mut lingered = |requests: usize| {
+        for _ in 0..requests {
+            tenant.run("launch s0 1000 1");
+            tenant.run("sync s0");
+            // The pause that is learned from.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let done = Instant::now();
+        until("the word to go down", || link.word() == 0);
+        done.elapsed()
+    };
+    assert!(lingered(3) > LINGER / 2, "nothing is known yet");
+    assert!(lingered(60) < LINGER / 2);
+}
+
+#[test]
 fn a_wait_for_one_stream_says_nothing_of_another() {
     for wait in ["sync s1", "syncctx"] {
         let daemon = Daemon::start();
