@@ -68,6 +68,8 @@ enum RoleError {
     Output(#[source] io::Error),
     #[error("`{0}` is no word this program knows")]
     Word(String),
+    #[error("the driver's own launch is not found in its library's file")]
+    NothingPast,
 }
 
 impl Load {
@@ -85,7 +87,7 @@ impl Load {
         let no_device = match &error {
             RoleError::Library(_) => true,
             RoleError::Call(call) => call.is_no_device(),
-            RoleError::Output(_) | RoleError::Word(_) => false,
+            RoleError::Output(_) | RoleError::Word(_) | RoleError::NothingPast => false,
         };
         eprintln!("berth load: {error}");
         match error {
@@ -95,7 +97,7 @@ impl Load {
             }
             RoleError::Output(_) => Exit::LinesLost,
             RoleError::Word(_) => Exit::Usage,
-            RoleError::Call(_) | RoleError::Library(_) => Exit::Failed,
+            RoleError::Call(_) | RoleError::Library(_) | RoleError::NothingPast => Exit::Failed,
         }
     }
 }

@@ -107,6 +107,8 @@ functions! {
 }
 
 #[cfg(feature = "cli")]
+pub mod past;
+#[cfg(feature = "cli")]
 pub mod work;
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *const c_void, c_int, u64) -> u32;

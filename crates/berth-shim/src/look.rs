@@ -23,13 +23,13 @@ use crate::sys::process;
 
 /// How often it looks while the client keeps others stopped,
 const WHILE_RAISED: Duration = Duration::from_micros(25);
-/// of which it asks the driver as seldom if the program itself has told the last end,
-const WHILE_TOLD_NS: u64 = 250_000;
 /// while the client has work and links, or a page is to go; and a long request is looked at as seldom,
 const WHILE_LINKED: Duration = Duration::from_millis(1);
 /// a short one more often: this part of its age, but no more often than that,
 const PART_OF_A_REQUEST: u64 = 32;
 const WHILE_BUSY: Duration = Duration::from_micros(50);
+/// Where the program itself has told the last end, it asks the driver no more often than this, and looks as often if nobody is stopped.
+const WHILE_TOLD: Duration = Duration::from_micros(250);
 /// while something is being measured,
 const WHILE_MEASURING: Duration = Duration::from_millis(10);
 /// and otherwise.
@@ -97,7 +97,8 @@ impl Looker {
         let began = lanes().filter_map(|lane| Some(lane.request_began_ns.load(Ordering::Relaxed)).filter(|at| *at > 0));
         if let Some(began) = began.max() {
             let part = Duration::from_nanos(now.saturating_sub(began) / PART_OF_A_REQUEST);
-            return part.clamp(WHILE_BUSY, WHILE_LINKED);
+            let is_told = self.watches.iter().all(|watch| watch.is_told || watch.started == 0);
+            return part.clamp(if is_told { WHILE_TOLD } else { WHILE_BUSY }, WHILE_LINKED);
         }
         let is_busy = |lane: &crate::lane::Lane| !lane.is_idle.load(Ordering::Relaxed);
         if lanes().any(is_busy) || !self.client.leaving().is_empty() {
@@ -160,7 +161,8 @@ impl Looker {
         let told_ns = lane.told.done_ns(started);
         let most_ns = client.orders(index).linger_ns.load(Ordering::Relaxed).into();
         if watch.done != started {
-            let is_soon = is_raised && watch.is_told && now.saturating_sub(watch.asked_ns) < WHILE_TOLD_NS;
+            let since_asked = Duration::from_nanos(now.saturating_sub(watch.asked_ns));
+            let is_soon = watch.is_told && since_asked < WHILE_TOLD;
             if told_ns.is_none() && (is_soon || watch.is_under_way(client, index, now)) {
                 return;
             }

@@ -1,8 +1,8 @@
 //! The end of work as the program itself is told it: it has waited for all it had submitted, and the wait has returned.
 //!
 //! That is known at once and costs no call to the driver, while a thread that asks again and again is late and in the way of the program's
-//! own calls. Only who leads is told of: for everybody else nothing hangs on it. Waits that say less (for an event, for one of several
-//! streams) say nothing here, and the thread that looks at the GPU asks as before.
+//! own calls. Waits that say less (for an event, for one of several streams) say nothing here, and the thread that looks at the GPU asks as
+//! before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,9 +64,6 @@ pub(crate) fn begin(awaited: Awaited) -> Option<Waiting> {
 }
 
 fn waiting(client: &'static Client, awaited: Awaited) -> Option<Waiting> {
-    if !client.lanes.iter().any(crate::lane::Lane::is_leading) {
-        return None;
-    }
     let (awaited, lane) = match awaited {
         Awaited::Stream(handle) => {
             let seen = client.stream(handle)?;
@@ -82,11 +79,7 @@ fn waiting(client: &'static Client, awaited: Awaited) -> Option<Waiting> {
     let known = &client.lanes[lane];
     let started = known.started.load(Ordering::SeqCst);
     // Whoever is in the middle of a call is not waited for.
-    (known.is_leading() && started == known.finished.load(Ordering::SeqCst)).then_some(Waiting {
-        awaited,
-        lane,
-        started,
-    })
+    (started == known.finished.load(Ordering::SeqCst)).then_some(Waiting { awaited, lane, started })
 }
 
 /// After it.

@@ -87,6 +87,9 @@ pub struct Launched {
     pub launches: u32,
     /// What the launching thread spent on each.
     pub ns_per_launch: f64,
+    /// The same of as many that were launched past whatever stands before the driver; `None` where that was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub past_ns_per_launch: Option<f64>,
 }
 
 /// What a program is told.

@@ -2,7 +2,8 @@
 //!
 //! One program per way, all there at once, each with a context of its own; they launch empty kernels in turn, a batch each, so that
 //! whatever drifts drifts for all. What counts is the time of the thread that launches. One process differs from the next by more than the
-//! library costs, so there are rounds with other processes, and a second bare program shows what that difference is. `host` is the
+//! library costs, so each also launches past the library, by the driver's own function: that difference is the library's alone. What else it does to
+//! a process shows beside a bare one, in rounds with other processes; a second bare program shows what two differ by. `host` is the
 //! library's other end; `torch` does the same for a real training: its rate, and whether its results are the same.
 
 pub mod host;
@@ -85,11 +86,18 @@ impl Way {
     }
 }
 
-/// Nanoseconds per launch: of each round, one for each batch.
+/// Of each round, one for each batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
     pub way: Way,
-    pub rounds: Vec<Vec<f64>>,
+    pub rounds: Vec<Vec<Cost>>,
+}
+
+/// Nanoseconds per launch, and per one past the library.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cost {
+    pub ns: f64,
+    pub past_ns: Option<f64>,
 }
 
 pub fn run(plan: &Plan, interrupt: &Interrupt, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
@@ -198,7 +206,7 @@ impl<'a> Scene<'a> {
     }
 
     fn launches(&self, plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Vec<Costs>> {
-        let args = ["load", "launch", "--launches", &plan.launches.to_string()];
+        let args = ["load", "launch", "--past", "--launches", &plan.launches.to_string()];
         let invocation = Invocation { program: std::env::current_exe()?, args: args.map(str::to_owned).to_vec() };
         let mut costs = Way::ALL.map(|way| Costs { way, rounds: Vec::new() });
         let Plan { rounds, batches, launches, .. } = *plan;
@@ -210,8 +218,8 @@ impl<'a> Scene<'a> {
         Ok(costs.to_vec())
     }
 
-    /// By other programs each time; nanoseconds per launch of each batch, in the order of the ways.
-    fn round(&self, invocation: &Invocation, batches: u32) -> anyhow::Result<Vec<Vec<f64>>> {
+    /// By other programs each time; what the launches of each batch cost, in the order of the ways.
+    fn round(&self, invocation: &Invocation, batches: u32) -> anyhow::Result<Vec<Vec<Cost>>> {
         let mut programs = Vec::new();
         for way in Way::ALL {
             let mut program = self.start(way, invocation)?;
@@ -223,7 +231,9 @@ impl<'a> Scene<'a> {
             for (program, costs) in &mut programs {
                 program.tell("go")?;
                 match program.hear(ANSWERS_WITHIN, self.interrupt)? {
-                    Said::Launched(launched) => costs.push(launched.ns_per_launch),
+                    Said::Launched(launched) => {
+                        costs.push(Cost { ns: launched.ns_per_launch, past_ns: launched.past_ns_per_launch });
+                    }
                     other => bail!("a program said {other:?} instead of what a launch costs"),
                 }
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::torch::Training;
-use super::{Costs, Plan, Way};
+use super::{Cost, Costs, Plan, Way};
 use crate::bench::contention::goals::{self, Goal};
 use crate::bench::contention::report::grid;
 use crate::bench::machine::Machine;
@@ -38,6 +38,9 @@ pub struct Row {
     pub more_than_bare_ns: Option<f64>,
     /// Of each round the median of what each batch took more than the bare one of its turn.
     pub rounds_more_than_bare_ns: Vec<f64>,
+    /// The same beside launches of the same process past the library.
+    pub more_than_past_ns: Option<f64>,
+    pub rounds_more_than_past_ns: Vec<f64>,
 }
 
 impl Report {
@@ -78,14 +81,18 @@ impl Report {
         let rows = self.ways.iter().map(|row| {
             let found = row.ns_per_launch;
             let quantiles = [found.map(|found| found.p50), found.map(|found| found.p99)].map(ns);
-            let more = row.more_than_bare_ns.map_or("?".to_owned(), |more| format!("{more:+.0}"));
-            let rounds = &row.rounds_more_than_bare_ns;
-            let least = rounds.iter().copied().reduce(f64::min);
-            let most = rounds.iter().copied().reduce(f64::max);
-            let spread = least.zip(most).map_or("?".to_owned(), |(least, most)| format!("{least:+.0} to {most:+.0}"));
-            [row.way.name().to_owned()].into_iter().chain(quantiles).chain([more, spread]).collect()
+            let more = |more: Option<f64>, rounds: &[f64]| {
+                let more = more.map_or("?".to_owned(), |more| format!("{more:+.0}"));
+                let least = rounds.iter().copied().reduce(f64::min);
+                let most = rounds.iter().copied().reduce(f64::max);
+                let spread = least.zip(most).map(|(least, most)| format!(" ({least:+.0} to {most:+.0})"));
+                more + &spread.unwrap_or_default()
+            };
+            let past = more(row.more_than_past_ns, &row.rounds_more_than_past_ns);
+            let bare = more(row.more_than_bare_ns, &row.rounds_more_than_bare_ns);
+            [row.way.name().to_owned()].into_iter().chain(quantiles).chain([past, bare]).collect()
         });
-        writeln!(out, "{}", grid(&["ns per launch", "MEDIAN", "p99", "MORE", "IN ROUNDS"], rows.collect()))?;
+        writeln!(out, "{}", grid(&["ns per launch", "MEDIAN", "p99", "THAN PAST IT", "THAN BARE"], rows.collect()))?;
         if let Some(training) = &self.training {
             write_training(out, training)?;
         }
@@ -107,26 +114,36 @@ fn write_training(out: &mut String, training: &Training) -> std::fmt::Result {
 
 fn rows(costs: &[Costs]) -> Vec<Row> {
     let bare = costs.iter().find(|costs| costs.way == Way::Bare).map_or(&[][..], |bare| &bare.rounds);
-    let more =
-        |own: &[f64], bare: &[f64]| median(&own.iter().zip(bare).map(|(own, bare)| own - bare).collect::<Vec<_>>());
+    let more = |own: &[Cost], bare: &[Cost]| {
+        median(&own.iter().zip(bare).map(|(own, bare)| own.ns - bare.ns).collect::<Vec<_>>())
+    };
+    let more_than_past =
+        |own: &Vec<Cost>| median(&own.iter().filter_map(|own| Some(own.ns - own.past_ns?)).collect::<Vec<_>>());
     let row = |costs: &Costs| {
         let rounds: Vec<f64> = costs.rounds.iter().zip(bare).filter_map(|(own, bare)| more(own, bare)).collect();
+        let past: Vec<f64> = costs.rounds.iter().filter_map(more_than_past).collect();
         Row {
             way: costs.way,
-            ns_per_launch: Quantiles::of(&costs.rounds.concat()),
+            ns_per_launch: Quantiles::of(&costs.rounds.concat().iter().map(|cost| cost.ns).collect::<Vec<_>>()),
             more_than_bare_ns: median(&rounds),
             rounds_more_than_bare_ns: rounds,
+            more_than_past_ns: median(&past),
+            rounds_more_than_past_ns: past,
         }
     };
     costs.iter().map(row).collect()
 }
 
 fn judge(ways: &[Row], training: Option<&Training>) -> Vec<Goal> {
-    let launches = ways.iter().filter(|row| row.way.is_uncontended()).filter_map(|row| {
-        let more = row.more_than_bare_ns?;
-        let goal = Goal::new(&format!("a launch, {}", row.way.name()), "at most 200 ns more", format!("{more:+.0} ns"));
-        Some(goal.judged(more <= MOST_MORE_NS))
-    });
+    let uncontended = || ways.iter().filter(|row| row.way.is_uncontended());
+    let goal = |row: &Row, beside: &str, more: Option<f64>| {
+        let more = more?;
+        let name = format!("a launch, {}, beside one {beside}", row.way.name());
+        Some(Goal::new(&name, "at most 200 ns more", format!("{more:+.0} ns")).judged(more <= MOST_MORE_NS))
+    };
+    let past = uncontended().filter_map(|row| goal(row, "past the library", row.more_than_past_ns));
+    let bare = uncontended().filter_map(|row| goal(row, "of a bare process", row.more_than_bare_ns));
+    let launches = past.chain(bare);
     let rate = training.and_then(Training::over_bare).map(|over| {
         let reached = format!("{:.2} %", over * 100.0);
         Goal::new("a training's rate with the library", "at least 99 % of bare", reached).judged(over >= LEAST_RATE)
@@ -150,8 +167,13 @@ mod tests {
     use super::*;
     use crate::bench::report::Verdict;
 
+    /// Of which a launch past the library costs 1,900.
+    fn cost(ns: f64) -> Cost {
+        Cost { ns, past_ns: Some(1_900.0) }
+    }
+
     fn costs(way: Way, ns_per_launch: &[f64]) -> Costs {
-        Costs { way, rounds: vec![ns_per_launch.to_vec()] }
+        Costs { way, rounds: vec![ns_per_launch.iter().map(|ns| cost(*ns)).collect()] }
     }
 
     fn results(way: Way, sha256: &str, stops: u64) -> Results {
@@ -175,11 +197,18 @@ mod tests {
 
     #[test]
     fn what_one_process_differs_from_the_next_by_is_taken_out_by_rounds() {
-        let rounds = |way, rounds: [f64; 3]| Costs { way, rounds: rounds.map(|ns| vec![ns; 4]).to_vec() };
+        let rounds = |way, rounds: [f64; 3]| Costs { way, rounds: rounds.map(|ns| vec![cost(ns); 4]).to_vec() };
         let rows =
             rows(&[rounds(Way::Bare, [2_000.0, 2_000.0, 2_900.0]), rounds(Way::Attached, [2_800.0, 2_100.0, 3_000.0])]);
         assert_eq!(rows[1].rounds_more_than_bare_ns, [800.0, 100.0, 100.0]);
         assert_eq!(rows[1].more_than_bare_ns, Some(100.0));
+    }
+
+    #[test]
+    fn what_a_process_costs_itself_is_by_its_own_launches_past_the_library() {
+        let slow = Costs { way: Way::Attached, rounds: vec![vec![Cost { ns: 4_000.0, past_ns: Some(3_880.0) }; 3]] };
+        let rows = rows(&[costs(Way::Bare, &[2_000.0; 3]), slow]);
+        assert_eq!((rows[1].more_than_past_ns, rows[1].more_than_bare_ns), (Some(120.0), Some(2_000.0)));
     }
 
     #[test]
@@ -188,7 +217,10 @@ mod tests {
             Way::ALL.map(|way| costs(way, &[if matches!(way, Way::Bare | Way::BareToo) { 2_000.0 } else { 2_300.0 }]));
         let judged = judge(&rows(&all), None);
         let verdicts: Vec<_> = judged.iter().map(|goal| (goal.name.as_str(), goal.verdict)).collect();
-        assert_eq!(verdicts, [("a launch, loaded", Verdict::NotMet), ("a launch, attached", Verdict::NotMet)]);
+        let names = ["loaded, beside one past the library", "attached, beside one past the library"];
+        let beside = ["loaded, beside one of a bare process", "attached, beside one of a bare process"];
+        let expected: Vec<String> = names.iter().chain(&beside).map(|name| format!("a launch, {name}")).collect();
+        assert_eq!(verdicts, expected.iter().map(|name| (name.as_str(), Verdict::NotMet)).collect::<Vec<_>>());
         let all = Way::ALL.map(|way| costs(way, &[2_000.0]));
         assert!(judge(&rows(&all), None).iter().all(|goal| goal.verdict == Verdict::Met));
     }
