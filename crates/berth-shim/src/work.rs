@@ -38,7 +38,23 @@ pub(crate) enum End {
     At(u64),
 }
 
-/// Work that is about to be given to the driver.
+/// Work that was counted: what is known of it before anything is done about it.
+struct Counted {
+    client: &'static Client,
+    seen: Seen,
+    place: Option<&'static Place>,
+    /// What it is thought to take, and whether anything like it was measured.
+    estimate_ns: u64,
+    known: bool,
+    /// It is to be measured.
+    due: bool,
+    /// Its stream was thought to be idle.
+    was_idle: bool,
+    /// How many pieces of work the stream has with this one.
+    pieces: u32,
+}
+
+/// Work that is about to be given to the driver, and of which more is wanted than to be counted.
 struct Begun {
     client: &'static Client,
     seen: Seen,
@@ -47,7 +63,6 @@ struct Begun {
     estimate_ns: u64,
     known: bool,
     position: u32,
-    /// How many pieces of work the stream has with this one.
     pieces: u32,
     blocks_per_sm: u32,
     /// An event is to be recorded behind it.
@@ -101,8 +116,21 @@ pub(crate) fn submit(stream: u64, work: impl FnOnce() -> Work, real: impl Fn(Opt
     minded(stream, work(), real)
 }
 
+/// Most often there is nothing to do but to count.
 fn minded(stream: u64, work: Work, real: impl Fn(Option<u64>) -> CuResult) -> CuResult {
-    let Some(mut begun) = state::guarded(|| begin(state::client(WORK)?, stream, work)) else { return real(None) };
+    let Some(counted) = state::guarded(|| Counted::of(state::client(WORK)?, stream, &work)) else { return real(None) };
+    if !counted.is_plain(&work) {
+        return managed(&counted, stream, &work, real);
+    }
+    let answer = real(None);
+    counted.client.lanes[counted.seen.lane].finished.fetch_add(1, Ordering::SeqCst);
+    answer
+}
+
+#[inline(never)]
+fn managed(counted: &Counted, stream: u64, work: &Work, real: impl Fn(Option<u64>) -> CuResult) -> CuResult {
+    // A panic has ended our part for good.
+    let Some(mut begun) = state::guarded(|| Some(begin(counted, stream, work))) else { return real(None) };
     let answer = match &begun.moved {
         None => real(None),
         Some(moved) => match real(Some(moved.stream())) {
@@ -120,61 +148,83 @@ fn minded(stream: u64, work: Work, real: impl Fn(Option<u64>) -> CuResult) -> Cu
     answer
 }
 
-/// `None`: it is passed on untouched.
-fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
-    if CAPTURES.any() {
-        return None;
+impl Counted {
+    /// `None`: it is passed on untouched.
+    fn of(client: &'static Client, stream: u64, work: &Work) -> Option<Self> {
+        if CAPTURES.any() {
+            return None;
+        }
+        let seen = client.stream(stream)?;
+        let (lane, orders, ledger) = (&client.lanes[seen.lane], client.orders(seen.lane), client.ledger(seen.lane));
+        let place = client.estimates.place(work.shape);
+        let known_ns = place.and_then(Place::known_ns);
+        let estimate_ns = known_ns.unwrap_or_else(|| work.shape.assumed_ns());
+        if work.is_of_host(client) {
+            pace(client, &seen, work.shape.bytes);
+        }
+        let before = lane.started.fetch_add(1, Ordering::SeqCst);
+        if let Some(done_ns) = lane.told.done_ns(before) {
+            lane.linger.note(process::now_ns().saturating_sub(done_ns));
+        }
+        ledger.launches.fetch_add(1, Ordering::Relaxed);
+        ledger.submitted_ns.fetch_add(estimate_ns, Ordering::Relaxed);
+        let begins = lane.begin_request(process::now_ns);
+        if ledger.busy.load(Ordering::Relaxed) == 0 {
+            ledger.busy_since_ns.store(process::now_ns(), Ordering::Relaxed);
+            ledger.busy.store(1, Ordering::Release);
+        }
+        let was_idle = seen.place.is_none_or(|place| client.streams.set_active(place));
+        let pieces = seen.place.map(|place| &client.streams.get(place).pieces);
+        let pieces = pieces.map_or(0, |pieces| pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        let due = place.is_some_and(|place| place.is_due(orders.sample_every.load(Ordering::Relaxed)));
+        if begins {
+            client.ring();
+        }
+        Some(Self { client, seen, place, estimate_ns, known: known_ns.is_some(), due, was_idle, pieces })
     }
-    let (seen, shape) = (client.stream(stream)?, work.shape);
-    let (lane, orders, ledger) = (&client.lanes[seen.lane], client.orders(seen.lane), client.ledger(seen.lane));
-    let place = client.estimates.place(shape);
-    let known_ns = place.and_then(Place::known_ns);
-    let estimate_ns = known_ns.unwrap_or_else(|| shape.assumed_ns());
-    if work.is_of_host(client) {
-        pace(client, &seen, shape.bytes);
+
+    /// Nobody stops anybody, nothing is measured, moved or to be told.
+    fn is_plain(&self, work: &Work) -> bool {
+        let Self { client, seen, .. } = self;
+        let lane = &client.lanes[seen.lane];
+        let moves = || work.can_move && client.orders(seen.lane).long_ns.load(Ordering::Relaxed) != 0;
+        let is_marked = |place: usize| {
+            client.streams.get(place).round.load(Ordering::Relaxed) == lane.round.load(Ordering::Relaxed)
+        };
+        !self.due && !lane.is_leading() && !lane.is_yielding() && seen.place.is_some_and(is_marked) && !moves()
     }
-    let before = lane.started.fetch_add(1, Ordering::SeqCst);
-    if let Some(done_ns) = lane.told.done_ns(before) {
-        lane.linger.note(process::now_ns().saturating_sub(done_ns));
-    }
-    ledger.launches.fetch_add(1, Ordering::Relaxed);
-    ledger.submitted_ns.fetch_add(estimate_ns, Ordering::Relaxed);
-    let mut rings = lane.begin_request(process::now_ns);
-    if ledger.busy.load(Ordering::Relaxed) == 0 {
-        ledger.busy_since_ns.store(process::now_ns(), Ordering::Relaxed);
-        ledger.busy.store(1, Ordering::Release);
-    }
-    let was_idle = seen.place.is_none_or(|place| client.streams.set_active(place));
+}
+
+fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
+    let Counted { client, seen, estimate_ns, was_idle, pieces, .. } = *counted;
+    let (lane, orders) = (&client.lanes[seen.lane], client.orders(seen.lane));
     // An event behind each piece of work costs every launch of a server another call to the driver. The thread that looks records one when
     // no more comes, where it can name the stream.
     let is_named = seen.place.is_some_and(|place| client.streams.get(place).handle().is_some());
     let (mut marks, mut kept, mut held) = (lane.is_leading() && !is_named, None, Held::default());
     if lane.is_leading() || lane.is_yielding() {
         let reading = client.readers.enter();
-        rings |= lane.is_leading() && lane.raise(&reading);
-        rings |= was_idle && seen.place.is_some();
+        let raises = lane.is_leading() && lane.raise(&reading);
+        if raises || was_idle && seen.place.is_some() {
+            client.ring();
+        }
         if lane.is_yielding() && needs_wait(client, &seen, estimate_ns, was_idle) {
             held = hold_back(client, &seen, stream, &reading);
             (marks, kept) = (true, held.on_gpu.then_some(reading));
         }
     }
-    if rings {
-        client.ring();
-    }
     let preempt_ns = orders.preempt_ns.load(Ordering::Relaxed);
     if preempt_ns != 0 && estimate_ns >= preempt_ns.into() && lane.is_yielding() {
         preempt::note_long(client);
     }
-    let pieces = seen.place.map(|place| &client.streams.get(place).pieces);
-    let pieces = pieces.map_or(0, |pieces| pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
     let waited_at = seen.place.map_or(0, |place| client.streams.get(place).waited_at.load(Ordering::Relaxed));
     let mut begun = Begun {
         client,
         seen,
         stream,
-        shape,
+        shape: work.shape,
         estimate_ns,
-        known: known_ns.is_some(),
+        known: counted.known,
         position: pieces.wrapping_sub(waited_at).saturating_sub(1),
         pieces,
         blocks_per_sm: 0,
@@ -187,16 +237,15 @@ fn begin(client: &'static Client, stream: u64, work: Work) -> Option<Begun> {
         moved: None,
     };
     if !begun.is_bare {
-        begun.measure(work, place, orders.sample_every.load(Ordering::Relaxed));
+        begun.measure(work, counted.place, counted.due);
     }
-    Some(begun)
+    begun
 }
 
 impl Begun {
     /// Has it measured if it is due, and launched elsewhere if it is to be.
-    fn measure(&mut self, work: Work, place: Option<&Place>, sample_every: u32) {
+    fn measure(&mut self, work: &Work, place: Option<&Place>, due: bool) {
         let (client, seen, shape) = (self.client, self.seen, self.shape);
-        let due = place.is_some_and(|place| place.is_due(sample_every));
         let ask = || client.driver.blocks_per_sm(shape.function, shape.threads_per_block, shape.bytes);
         let blocks_per_sm = match place {
             Some(place) if due && shape.kind == SampleKind::Kernel => place.ask_blocks_per_sm(ask),
