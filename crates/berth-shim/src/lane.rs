@@ -135,6 +135,16 @@ impl Lane {
         true
     }
 
+    /// Another request has begun while the words are still up: whoever listens may have come back to the GPU in between, and is told.
+    pub(crate) fn raise_anew(&self, reading: &Reading<'_>) {
+        let value = self.next_raise();
+        let stops = self.leads.iter().filter_map(|slot| slot.get(reading)).filter(|stop| !is_muted(stop));
+        for stop in stops.filter(|stop| stop.listens.load(Ordering::SeqCst) != 0 && self.is_raised()) {
+            stop.word.store(value, Ordering::SeqCst);
+            futex::wake(&stop.word);
+        }
+    }
+
     /// Lowers the words, unless work has begun since `started` was read; true if they stay down.
     pub(crate) fn lower(&self, reading: &Reading<'_>, started: u64) -> bool {
         self.let_go(reading);
@@ -301,6 +311,24 @@ mod tests {
         assert_eq!(page.word.load(Ordering::SeqCst), 0);
         lane.raise(&reading);
         assert_ne!(page.word.load(Ordering::SeqCst), first, "whoever looks rarely sees that it was down");
+    }
+
+    #[test]
+    fn a_request_that_follows_at_once_is_told_to_those_who_listen() {
+        let (lane, page, readers) = led();
+        let reading = readers.enter();
+        lane.raise_anew(&reading);
+        page.listens.store(1, Ordering::SeqCst);
+        lane.raise_anew(&reading);
+        assert_eq!(page.word.load(Ordering::SeqCst), 0, "it was not up");
+        lane.raise(&reading);
+        let first = page.word.load(Ordering::SeqCst);
+        lane.raise_anew(&reading);
+        let second = page.word.load(Ordering::SeqCst);
+        assert!(second != first && second % 2 == 1);
+        page.listens.store(0, Ordering::SeqCst);
+        lane.raise_anew(&reading);
+        assert_eq!(page.word.load(Ordering::SeqCst), second);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod pace;
 mod preempt;
 mod request;
 mod samples;
+mod slices;
 mod state;
 mod streams;
 mod sys;

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::leaving;
 use crate::links::STUCK_AFTER_NS;
 use crate::request;
+use crate::slices;
 use crate::state;
 use crate::streams::Stream;
 use crate::sys::driver::Progress;
@@ -135,6 +136,7 @@ impl Looker {
             client.harvest();
         }
         leaving::unregister(client);
+        slices::keep(client, now);
         self.free_by_gpu(now);
         client.looked_at_ns.store(process::now_ns(), Ordering::SeqCst);
     }

@@ -2,8 +2,9 @@
 //!
 //! A thread of its own sleeps until work that takes long is submitted, and then until a word that this client waits for goes up: the page says
 //! that it listens, and whoever raises the word wakes it. While a word is up it has the GPU take this process off, again and again, since the
-//! GPU comes back to it whenever the other one has a pause. The call goes to the kernel's driver and not to libcuda, so no call of the program
-//! waits for it. Where it cannot be done the thread ends, and long work keeps the GPU until it is over.
+//! GPU comes back to it whenever the other one has a pause; with a short slice of its own (`slices.rs`) once with each raise. The call goes
+//! to the kernel's driver and not to libcuda, so no call of the program waits for it. Where it cannot be done the thread ends, and long work
+//! keeps the GPU until it is over.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,11 +15,11 @@ use crate::sys::{futex, process};
 
 /// Work that takes long and was submitted so long ago counts as under way: nobody knows when it was done.
 const ARMED_FOR_NS: u64 = 500_000_000;
-/// How often the GPU is taken from this process while a stop is up. A call takes 100 to 170 µs.
+/// How often the GPU is taken from this process while a stop is up; with a slice of its own only when one is raised anew. A call takes 100 to
+/// 170 µs.
 const AGAIN_NS: u64 = 150_000;
 /// How long it sleeps at most: links come and go.
 const LOOK_AGAIN_NS: u64 = 20_000_000;
-const LOOK_WHILE_UP: Duration = Duration::from_micros(20);
 const REST: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 128 << 10;
 
@@ -32,7 +33,8 @@ pub(crate) struct Preemption {
 }
 
 impl Preemption {
-    fn is_armed(&self, now: u64) -> bool {
+    /// Such work may be under way.
+    pub(crate) fn is_armed(&self, now: u64) -> bool {
         now.saturating_sub(self.last_long_ns.load(Ordering::Acquire)) < ARMED_FOR_NS
     }
 
@@ -72,49 +74,74 @@ fn run(client: &'static Client) {
 fn preempt(client: &Client) {
     let Some(ioctl) = groups::real_ioctl() else { return };
     process::sleep_exactly();
+    // What was up when it was last preempted, and when that was.
+    let (mut last, mut last_ns) = (0, 0);
     while client.is_up() {
-        let begun = process::now_ns();
-        if !client.preemption.is_armed(begun) {
+        let now = process::now_ns();
+        if !client.preemption.is_armed(now) {
             client.preemption.rest();
-        } else if let Some(lane) = stopped(client) {
-            if !GROUPS.preempt_all(|group| group.preempt(ioctl)) {
-                return process::say(format_args!("long work is not preempted: the driver does not"));
-            }
-            client.ledger(lane).preempted.fetch_add(1, Ordering::Relaxed);
-            while stopped(client).is_some() && process::now_ns().saturating_sub(begun) < AGAIN_NS {
-                std::thread::sleep(LOOK_WHILE_UP);
-            }
-        } else {
-            listen(client, begun);
+            continue;
         }
+        let words = Words::look(client);
+        let Some(lane) = words.stopped else {
+            last = 0;
+            words.wait(now + LOOK_AGAIN_NS, now);
+            continue;
+        };
+        let has_slice = client.orders(lane).yield_slice_us.load(Ordering::Relaxed) != 0;
+        let due_ns = last_ns + if has_slice { LOOK_AGAIN_NS } else { AGAIN_NS };
+        if words.up == last && now < due_ns {
+            words.wait(due_ns, now);
+            continue;
+        }
+        if !GROUPS.preempt_all(|group| group.preempt(ioctl)) {
+            return process::say(format_args!("long work is not preempted: the driver does not"));
+        }
+        client.ledger(lane).preempted.fetch_add(1, Ordering::Relaxed);
+        (last, last_ns) = (words.up, process::now_ns());
     }
 }
 
-/// The GPU on which the client has work and a stop is up.
-fn stopped(client: &Client) -> Option<usize> {
-    let reading = client.readers.enter();
-    let is_up = |index: &usize| {
-        let mut stops = client.lanes[*index].yields.iter().filter_map(|slot| slot.stop.get(&reading));
-        stops.any(|stop| stop.word.load(Ordering::Acquire) != 0)
-    };
-    (0..client.lanes.len()).filter(|lane| client.ledger(*lane).busy.load(Ordering::Relaxed) != 0).find(is_up)
+/// The words that this client waits for, as they were at a look.
+struct Words {
+    all: [(*const AtomicU32, u32); futex::MOST],
+    count: usize,
+    /// What is up, as one number that differs with each raise; 0 where nothing is.
+    up: u32,
+    /// A GPU on which the client has work and a stop is up.
+    stopped: Option<usize>,
 }
 
-/// Sleeps until a word goes up, or for a while. A page that goes meanwhile only ends the sleep.
-fn listen(client: &Client, now: u64) {
-    let mut words = [std::ptr::null(); futex::MOST];
-    let mut count = 0;
-    let reading = client.readers.enter();
-    let stops = client.lanes.iter().flat_map(|lane| &lane.yields).filter_map(|slot| slot.stop.get(&reading));
-    for (word, stop) in words.iter_mut().zip(stops) {
-        stop.listens.store(1, Ordering::SeqCst);
-        *word = &raw const stop.word;
-        count += 1;
+impl Words {
+    /// From now on whoever raises one of them wakes this thread.
+    fn look(client: &Client) -> Self {
+        let mut words = Self { all: [(std::ptr::null(), 0); futex::MOST], count: 0, up: 0, stopped: None };
+        let reading = client.readers.enter();
+        for (index, lane) in client.lanes.iter().enumerate().filter(|(_, lane)| lane.is_yielding()) {
+            let is_busy = client.ledger(index).busy.load(Ordering::Relaxed) != 0;
+            for stop in lane.yields.iter().filter_map(|slot| slot.stop.get(&reading)) {
+                stop.listens.store(1, Ordering::SeqCst);
+                let value = stop.word.load(Ordering::SeqCst);
+                if let Some(place) = words.all.get_mut(words.count) {
+                    *place = (&raw const stop.word, value);
+                    words.count += 1;
+                }
+                if value != 0 && is_busy {
+                    // Not 0, whatever they add up to.
+                    words.up = words.up.wrapping_add(value).max(1);
+                    words.stopped = Some(index);
+                }
+            }
+        }
+        words
     }
-    drop(reading);
-    if count == 0 {
-        std::thread::sleep(Duration::from_nanos(LOOK_AGAIN_NS));
-    } else {
-        futex::wait_while_zero(&words[..count], now.saturating_add(LOOK_AGAIN_NS), now);
+
+    /// Sleeps until one of them changes, or until then. A page that goes meanwhile only ends the sleep.
+    fn wait(&self, until_ns: u64, now: u64) {
+        if self.count == 0 {
+            std::thread::sleep(Duration::from_nanos(until_ns.saturating_sub(now)));
+        } else {
+            futex::wait_while(&self.all[..self.count], until_ns, now);
+        }
     }
 }

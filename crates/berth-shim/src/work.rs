@@ -50,6 +50,8 @@ struct Counted {
     due: bool,
     /// Its stream was thought to be idle.
     was_idle: bool,
+    /// Everything before it was known to be done.
+    is_next: bool,
     /// How many pieces of work the stream has with this one.
     pieces: u32,
 }
@@ -163,7 +165,8 @@ impl Counted {
             pace(client, &seen, work.shape.bytes);
         }
         let before = lane.started.fetch_add(1, Ordering::SeqCst);
-        if let Some(done_ns) = lane.told.done_ns(before) {
+        let done_ns = lane.told.done_ns(before);
+        if let Some(done_ns) = done_ns {
             lane.linger.note(process::now_ns().saturating_sub(done_ns));
         }
         ledger.launches.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +183,17 @@ impl Counted {
         if begins {
             client.ring();
         }
-        Some(Self { client, seen, place, estimate_ns, known: known_ns.is_some(), due, was_idle, pieces })
+        Some(Self {
+            client,
+            seen,
+            place,
+            estimate_ns,
+            known: known_ns.is_some(),
+            due,
+            was_idle,
+            is_next: done_ns.is_some(),
+            pieces,
+        })
     }
 
     /// Nobody stops anybody, nothing is measured, moved or to be told.
@@ -207,6 +220,9 @@ fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
         let raises = lane.is_leading() && lane.raise(&reading);
         if raises || was_idle && seen.place.is_some() {
             client.ring();
+        }
+        if lane.is_leading() && !raises && counted.is_next {
+            lane.raise_anew(&reading);
         }
         if lane.is_yielding() && needs_wait(client, &seen, estimate_ns, was_idle) {
             held = hold_back(client, &seen, stream, &reading);

@@ -8,7 +8,7 @@ use berth_policy::kernels::{self, Member, Orders, Plan};
 
 use super::gpu::{Cast, Gpu};
 use super::links::Pair;
-use super::orders::Told;
+use super::orders::{Everybody, Told};
 
 impl Gpu {
     pub(super) fn carry_out(
@@ -75,9 +75,8 @@ impl Gpu {
             false => (lane.settled.given(), true),
         };
         let is_confined = is_given && wanted.is_some_and(|part| part.counts(now));
-        let (is_free, sample_every) = (self.offences.frees(end), cast.settings.sample_every);
-        let preempt = cast.settings.preempt.get();
-        client.order(end.lane, Told { orders, part, is_confined, is_free, sample_every, preempt });
+        let (is_free, everybody) = (self.offences.frees(end), Everybody::of(cast.settings, self.has_strangers));
+        client.order(end.lane, Told { orders, part, is_confined, is_free, everybody });
     }
 
     /// Who is alone is ordered nothing but to measure and to keep its limits.
@@ -97,8 +96,8 @@ impl Gpu {
                 memory_bytes: limits.memory.map(|bytes| bytes.0),
             };
             let (part, is_free) = (lane.settled.given(), self.offences.frees(*end));
-            let (sample_every, preempt) = (settings.sample_every, settings.preempt.get());
-            Some(Told { orders, part, is_confined: false, is_free, sample_every, preempt })
+            let everybody = Everybody::of(settings, self.has_strangers);
+            Some(Told { orders, part, is_confined: false, is_free, everybody })
         };
         for end in self.ends.values() {
             if let Some(told) = told(end, cast)

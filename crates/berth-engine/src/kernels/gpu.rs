@@ -32,6 +32,8 @@ pub(super) struct Gpu {
     /// Tenants between which there is no link any more: who would yield, and to whom.
     pub(super) parted: BTreeSet<(TenantKey, TenantKey)>,
     pub(super) offences: Offences,
+    /// A process is there that does not take part, as far as the driver tells.
+    pub(super) has_strangers: bool,
     /// Of whom links are remembered.
     pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
     learned: Learned,
@@ -83,6 +85,7 @@ impl Gpu {
             guests: BTreeMap::new(),
             parted: BTreeSet::new(),
             offences: Offences::default(),
+            has_strangers: false,
             met: BTreeMap::new(),
             learned: Learned::default(),
             windows: Windows::default(),

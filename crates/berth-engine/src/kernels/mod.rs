@@ -64,10 +64,17 @@ const BATCH: usize = 256;
 enum Input {
     Client(Told),
     Tenant(TenantKey, Box<Standing>),
-    Gpus(BTreeMap<GpuUuid, GpuIndex>),
+    Gpus(OnGpus),
     Exited(ProcKey),
     Policy(Option<GpuUuid>, KernelPolicyName),
     Stop,
+}
+
+/// The GPUs there are, and whom the driver sees on them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OnGpus {
+    indices: BTreeMap<GpuUuid, GpuIndex>,
+    pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
 }
 
 /// What the thread leaves for the loop.
@@ -87,7 +94,7 @@ pub(crate) struct Kernels {
     shared: Arc<Mutex<Shared>>,
     /// What the thread was told last.
     told: BTreeMap<TenantKey, Standing>,
-    told_gpus: BTreeMap<GpuUuid, GpuIndex>,
+    told_gpus: OnGpus,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -107,7 +114,7 @@ impl Kernels {
         let world = World::new(settings.clone(), Still::new(proc_root), shim, event_tx, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("berth-kernels".into()).spawn(move || run(world, &input_rx));
         let thread = thread.map_err(|source| ShimError::Io { attempt: "start a thread", source })?;
-        Ok(Self { input_tx, shared, told: BTreeMap::new(), told_gpus: BTreeMap::new(), thread: Some(thread) })
+        Ok(Self { input_tx, shared, told: BTreeMap::new(), told_gpus: OnGpus::default(), thread: Some(thread) })
     }
 
     pub fn note(&self, event: &Event) {
@@ -147,7 +154,7 @@ impl Kernels {
                 self.told.insert(tenant, now);
             }
         }
-        let gpus = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index))).collect();
+        let gpus = OnGpus::of(snapshot);
         if self.told_gpus != gpus {
             self.told_gpus = gpus;
             self.tell(Input::Gpus(self.told_gpus.clone()));
@@ -160,6 +167,18 @@ impl Kernels {
         if self.input_tx.send(input).is_err() {
             tracing::debug!("the thread berth-kernels has ended");
         }
+    }
+}
+
+impl OnGpus {
+    fn of(snapshot: &Snapshot) -> Self {
+        let indices = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index))).collect();
+        let mut pids: BTreeMap<GpuUuid, BTreeSet<u32>> = BTreeMap::new();
+        for task in &snapshot.tasks {
+            let gpu = task.gpu_uuid.clone().into_iter();
+            gpu.for_each(|gpu| pids.entry(gpu).or_default().extend(&task.pids));
+        }
+        Self { indices, pids }
     }
 }
 
@@ -188,7 +207,7 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
             match input {
                 Input::Client(told) => world.hear(told, clock::now()),
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
-                Input::Gpus(gpus) => world.meet_gpus(gpus),
+                Input::Gpus(OnGpus { indices, pids }) => world.meet_gpus(indices, pids),
                 Input::Exited(process) => world.exited(process),
                 Input::Policy(gpu, policy) => world.set_policy(gpu, policy, clock::now()),
                 Input::Stop => return world.end(),

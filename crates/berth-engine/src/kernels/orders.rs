@@ -6,6 +6,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use berth_model::Span;
+use berth_model::settings::KernelSettings;
 use berth_policy::kernels::{Orders, Part, Side};
 use berth_proto::shim::LaneOrders;
 
@@ -38,9 +40,18 @@ pub(super) struct Told {
     pub is_confined: bool,
     /// It obeys no stop.
     pub is_free: bool,
-    pub sample_every: u32,
+    pub everybody: Everybody,
+}
+
+/// What the settings say for every client of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Everybody {
+    sample_every: u32,
     /// Work that takes longer is preempted while it has to wait.
-    pub preempt: Duration,
+    preempt: Duration,
+    /// Time slices of those that yield and of those that lead; zero leaves them alone.
+    yield_slice: Duration,
+    lead_slice: Duration,
 }
 
 impl Settled {
@@ -87,7 +98,7 @@ impl Told {
 
     /// A part of the SMs for all of its work is one for work that takes any time at all.
     pub fn write(&self, page: &LaneOrders) {
-        let Self { orders, part, is_confined, is_free, sample_every, preempt } = *self;
+        let Self { orders, part, is_confined, is_free, everybody } = *self;
         let long_ns = match orders.long {
             _ if is_confined && part.is_some() => 1,
             Some(long) => nanos(long.from),
@@ -104,10 +115,30 @@ impl Told {
         page.longest_stop_ns.store(nanos(orders.longest_stop), Ordering::Relaxed);
         page.copy_bytes_per_second.store(orders.copy_bytes_per_second.unwrap_or(0), Ordering::Relaxed);
         page.memory_bytes.store(orders.memory_bytes.unwrap_or(0), Ordering::Relaxed);
+        let Everybody { sample_every, preempt, yield_slice, lead_slice } = everybody;
         page.sample_every.store(sample_every, Ordering::Relaxed);
         page.preempt_ns.store(short(nanos(preempt)), Ordering::Relaxed);
+        page.yield_slice_us.store(micros(yield_slice), Ordering::Relaxed);
+        page.lead_slice_us.store(micros(lead_slice), Ordering::Relaxed);
         page.free.store(is_free.into(), Ordering::Relaxed);
     }
+}
+
+impl Everybody {
+    /// Who takes no part has the driver's own slices: nobody beside it has others.
+    pub fn of(settings: &KernelSettings, has_strangers: bool) -> Self {
+        let slice = |slice: Span| if has_strangers { Duration::ZERO } else { slice.get() };
+        Self {
+            sample_every: settings.sample_every,
+            preempt: settings.preempt.get(),
+            yield_slice: slice(settings.yield_slice),
+            lead_slice: slice(settings.lead_slice),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -154,8 +185,7 @@ mod tests {
                 part: settled.given(),
                 is_confined: true,
                 is_free: false,
-                sample_every: 0,
-                preempt: Duration::ZERO,
+                everybody: Everybody::of(&KernelSettings::default(), false),
             }
         };
         let (first, rest) = (told(Side::First), told(Side::Rest));

@@ -181,9 +181,30 @@ fn one_whose_owner_complains_gets_more_among_equals() {
 }
 
 #[test]
+fn slices_are_as_the_driver_has_them_while_somebody_is_there_who_takes_no_part() {
+    let mut stage = Stage::with(|settings| {
+        settings.yield_slice = berth_model::Span(Duration::from_micros(250));
+        settings.lead_slice = berth_model::Span::from_millis(8);
+    });
+    let (mut server, mut trainer) = pair(&mut stage);
+    let slices = |client: &Client| {
+        let (yields, leads) = (&client.lane().yield_slice_us, &client.lane().lead_slice_us);
+        (yields.load(Ordering::Relaxed), leads.load(Ordering::Relaxed))
+    };
+    let indices = || [(gpu(0), berth_model::GpuIndex(0))].into();
+    let seen = |pids: &[u32]| [(gpu(0), pids.iter().copied().collect())].into();
+    let own = std::process::id();
+    for (pids, expected) in [(&[own][..], (250, 8_000)), (&[own, 1], (0, 0)), (&[], (250, 8_000))] {
+        stage.world.meet_gpus(indices(), seen(pids));
+        stage.pass(ms(5), &mut [&mut server, &mut trainer]);
+        assert_eq!((slices(&server), slices(&trainer)), (expected, expected), "{pids:?}");
+    }
+}
+
+#[test]
 fn each_gpu_is_planned_by_its_own_policy() {
     let mut stage = Stage::start();
-    stage.world.meet_gpus([(gpu(0), berth_model::GpuIndex(0)), (gpu(1), berth_model::GpuIndex(1))].into());
+    stage.world.meet_gpus([(gpu(0), berth_model::GpuIndex(0)), (gpu(1), berth_model::GpuIndex(1))].into(), [].into());
     stage.world.set_policy(Some(gpu(1)), KernelPolicyName::Off, stage.now);
     let mut on_first = [stage.client_on("one", 0), stage.client_on("other", 0)];
     let mut on_second = [stage.client_on("one", 1), stage.client_on("other", 1)];

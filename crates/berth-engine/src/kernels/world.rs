@@ -38,6 +38,8 @@ pub(super) struct World {
     standings: BTreeMap<TenantKey, Standing>,
     gpus: BTreeMap<GpuUuid, Gpu>,
     indices: BTreeMap<GpuUuid, GpuIndex>,
+    /// The processes that the driver sees on each.
+    pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
     totals: KernelTotals,
     sampled_at: Option<Mono>,
     shown_at: Option<Mono>,
@@ -63,6 +65,7 @@ impl World {
             standings: BTreeMap::new(),
             gpus: BTreeMap::new(),
             indices: BTreeMap::new(),
+            pids: BTreeMap::new(),
             totals: KernelTotals::default(),
             sampled_at: None,
             shown_at: None,
@@ -140,6 +143,7 @@ impl World {
             let gpu = self.gpus.entry(of.gpu.clone()).or_insert_with(|| Gpu::new(of.gpu.clone()));
             gpu.add(End { client, lane: *lane }, known);
         }
+        self.find_strangers();
         self.shown_at = None;
     }
 
@@ -164,11 +168,25 @@ impl World {
         self.shown_at = None;
     }
 
-    /// The GPUs there are, by the driver's own list.
-    pub fn meet_gpus(&mut self, gpus: BTreeMap<GpuUuid, GpuIndex>) {
+    /// The GPUs there are, by the driver's own list, and who is on them.
+    pub fn meet_gpus(&mut self, gpus: BTreeMap<GpuUuid, GpuIndex>, pids: BTreeMap<GpuUuid, BTreeSet<u32>>) {
         self.policies.meet(&gpus, &self.settings);
-        self.indices = gpus;
+        (self.indices, self.pids) = (gpus, pids);
+        self.find_strangers();
         self.shown_at = None;
+    }
+
+    /// Who takes no part, or not any more.
+    fn find_strangers(&mut self) {
+        let own = self.clients.values().filter(|client| client.takes_part);
+        let own: BTreeSet<u32> = own.map(|client| client.facts.process.pid).collect();
+        for (uuid, gpu) in &mut self.gpus {
+            let has_strangers = self.pids.get(uuid).is_some_and(|pids| !pids.is_subset(&own));
+            if gpu.has_strangers != has_strangers {
+                gpu.has_strangers = has_strangers;
+                gpu.plan_anew();
+            }
+        }
     }
 
     fn forget(&mut self, client: ClientId, now: Mono) {
@@ -177,6 +195,7 @@ impl World {
             gpu.forget(client, &self.shim, now);
         }
         self.gpus.retain(|_, gpu| !gpu.ends.is_empty());
+        self.find_strangers();
         let tenant = &gone.facts.tenant;
         if gone.takes_part && self.taking_part(tenant) == 0 {
             self.tell(tenant.clone(), KernelNews::Left, now);

@@ -54,6 +54,11 @@ pub struct KernelSettings {
     /// Work of one that yields and takes longer is preempted, in the middle of a kernel, while it has to wait: where the driver lets a process do
     /// that to itself, and not under MPS. At most 1s, which is never.
     pub preempt: Span,
+    /// For how long the GPU runs one that yields and has such work before it turns to another process, be it in the middle of a kernel; then that work
+    /// is preempted once with each raise, and not again and again. 0us leaves it as the driver has it. Only where everybody on the GPU takes part.
+    pub yield_slice: Span,
+    /// The same of one that others yield to: long enough for a request.
+    pub lead_slice: Span,
     /// The longest a stop is obeyed. One that lasts longer is an error of somebody's, and frees whom it stopped.
     pub longest_stop: Span,
     /// Kernels that take longer run on a part of the GPU while somebody with a goal is there, where the host can divide it.
@@ -177,6 +182,8 @@ impl Default for KernelSettings {
             grain: Span(Duration::from_micros(200)),
             linger: Span(Duration::from_micros(100)),
             preempt: Span(Duration::from_micros(200)),
+            yield_slice: Span(Duration::ZERO),
+            lead_slice: Span(Duration::ZERO),
             longest_stop: Span::from_millis(1_000),
             long_kernel: Span::from_millis(2),
             long_part: whole(55),
@@ -206,6 +213,8 @@ impl KernelSettings {
             ("kernels.grain", self.grain, micros(10), Span::from_millis(10)),
             ("kernels.linger", self.linger, micros(1), Span::from_millis(10)),
             ("kernels.preempt", self.preempt, micros(100), Span::from_millis(1_000)),
+            ("kernels.yield_slice", self.yield_slice, Span(Duration::ZERO), Span::from_millis(10)),
+            ("kernels.lead_slice", self.lead_slice, Span(Duration::ZERO), Span::from_millis(20)),
             ("kernels.longest_stop", self.longest_stop, Span::from_millis(10), Span::from_millis(60_000)),
             ("kernels.long_kernel", self.long_kernel, micros(100), Span::from_millis(1_000)),
         ];

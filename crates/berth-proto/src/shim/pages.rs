@@ -45,7 +45,10 @@ pub struct LaneOrders {
     pub free: AtomicU32,
     /// Work that takes longer is preempted while a stop is up.
     pub preempt_ns: AtomicU32,
-    _reserved: [AtomicU64; 1],
+    /// For how long the GPU runs this process before it turns to another one that has work: while it yields and has work that is preempted,
+    /// and while it leads. 0 leaves it as the driver has it.
+    pub yield_slice_us: AtomicU32,
+    pub lead_slice_us: AtomicU32,
 }
 
 /// What a client tells the daemon. The daemon believes none of it further than that client's own good.

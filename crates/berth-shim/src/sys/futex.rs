@@ -33,12 +33,12 @@ unsafe fn wait_at(word: *mut u32, value: u32, within: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, value, &raw const within) };
 }
 
-/// Waits while all of these words are 0, as long as it may. Words that are not mapped any more end it. May return early.
-pub(crate) fn wait_while_zero(words: &[*const AtomicU32], until_ns: u64, now_ns: u64) {
+/// Waits while each of these words has its value, as long as it may. Words that are not mapped any more end it. May return early.
+pub(crate) fn wait_while(words: &[(*const AtomicU32, u32)], until_ns: u64, now_ns: u64) {
     let none = Waited { value: 0, address: 0, flags: WORD_OF_32_BITS, reserved: 0 };
     let (mut all, count) = ([none; MOST], words.len().min(MOST));
-    for (one, word) in all.iter_mut().zip(words) {
-        one.address = word.addr() as u64;
+    for (one, (word, value)) in all.iter_mut().zip(words) {
+        (one.address, one.value) = (word.addr() as u64, u64::from(*value));
     }
     let until = timespec(Duration::from_nanos(until_ns));
     // SAFETY: as many entries are given as there are, and the time is alive for the call; the words are only read, by the kernel,
@@ -50,9 +50,9 @@ pub(crate) fn wait_while_zero(words: &[*const AtomicU32], until_ns: u64, now_ns:
         // Before Linux 5.16: one of them, and the others a moment later.
         let within = Duration::from_nanos(until_ns.saturating_sub(now_ns));
         let within = if count > 1 { within.min(Duration::from_micros(200)) } else { within };
-        if let Some(word) = words.first() {
+        if let Some((word, value)) = words.first() {
             // SAFETY: as above.
-            unsafe { wait_at(word.cast_mut().cast(), 0, within) };
+            unsafe { wait_at(word.cast_mut().cast(), *value, within) };
         }
     }
 }
@@ -90,9 +90,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while words[2].load(Ordering::SeqCst) == 0 {
-                    let addresses: Vec<*const AtomicU32> = words.iter().map(std::ptr::from_ref).collect();
+                    let words: Vec<_> = words.iter().map(|word| (std::ptr::from_ref(word), 0)).collect();
                     let now = now_ns();
-                    wait_while_zero(&addresses, now + 60_000_000_000, now);
+                    wait_while(&words, now + 60_000_000_000, now);
                 }
             });
             std::thread::sleep(Duration::from_millis(20));
@@ -103,11 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_for_a_word_that_is_up_already_or_not_there() {
+    fn nobody_sleeps_for_a_word_that_has_changed_or_is_not_there() {
         let (up, begun) = (AtomicU32::new(1), Instant::now());
         let now = now_ns();
-        wait_while_zero(&[std::ptr::from_ref(&up)], now + 60_000_000_000, now);
-        wait_while_zero(&[std::ptr::without_provenance(4096)], now + 60_000_000_000, now);
+        for value in [0, 3] {
+            wait_while(&[(std::ptr::from_ref(&up), value)], now + 60_000_000_000, now);
+        }
+        wait_while(&[(std::ptr::without_provenance(4096), 0)], now + 60_000_000_000, now);
         wait(&up, 0, LONG);
         assert!(begun.elapsed() < LONG);
     }

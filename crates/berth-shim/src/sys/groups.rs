@@ -20,9 +20,10 @@ const ALLOC: c_ulong = 0x2b;
 /// `KEPLER_CHANNEL_GROUP_A`, and the engines that compute: `NV2080_ENGINE_TYPE_GR0` to `GR7`.
 const CHANNEL_GROUP: u32 = 0xa06c;
 const ENGINES: std::ops::RangeInclusive<u32> = 1..=8;
-/// `NVA06C_CTRL_CMD_PREEMPT`.
+/// `NVA06C_CTRL_CMD_SET_TIMESLICE`, `…_GET_TIMESLICE` and `…_PREEMPT`. None needs a right.
+const SET_SLICE: u32 = 0xa06c_0103;
+const GET_SLICE: u32 = 0xa06c_0104;
 const PREEMPT: u32 = 0xa06c_0105;
-const PREEMPT_BYTES: u32 = 8;
 /// The device numbers of `/dev/nvidiactl` and its like.
 const NVIDIA_MAJOR: u32 = 195;
 const MOST: usize = 16;
@@ -75,7 +76,13 @@ struct Preempt {
     timeout_us: u32,
 }
 
-const _: () = assert!(size_of::<Preempt>() == PREEMPT_BYTES as usize);
+/// How long the GPU runs a group before it turns to another process that has work, in microseconds.
+#[repr(C)]
+struct Slice {
+    us: u64,
+}
+
+const _: () = assert!(size_of::<Preempt>() == 8 && size_of::<Slice>() == 8);
 
 /// Its third argument, whatever it is, is passed as a pointer is.
 pub(crate) type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
@@ -90,7 +97,13 @@ struct Slot {
     name: AtomicU64,
     /// The device it is of, and the descriptor it was made through.
     place: AtomicU64,
+    /// The slice that it was made with, once that was asked, or [`REFUSED`]; and the one it was given, 0 for its own.
+    own_slice_us: AtomicU64,
+    slice_us: AtomicU64,
 }
+
+/// The driver does not tell, or does not let it be changed: it is not asked again.
+const REFUSED: u64 = u64::MAX;
 
 /// One group, and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +130,7 @@ pub(crate) fn matters(request: c_ulong) -> bool {
 
 impl Groups {
     const fn new() -> Self {
-        Self([const { Slot { name: AtomicU64::new(0), place: AtomicU64::new(0) } }; MOST])
+        Self([const { Slot::new() }; MOST])
     }
 
     /// After such a call went well.
@@ -153,6 +166,8 @@ impl Groups {
         let is_free =
             |slot: &&Slot| slot.name.compare_exchange(0, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if let Some(slot) = self.0.iter().find(is_free) {
+            slot.own_slice_us.store(0, Ordering::Relaxed);
+            slot.slice_us.store(0, Ordering::Relaxed);
             slot.place.store(pair(group.device, group.descriptor.cast_unsigned()), Ordering::Relaxed);
             slot.name.store(pair(group.client, group.object), Ordering::Release);
         }
@@ -175,13 +190,8 @@ impl Groups {
     /// Has `preempt` preempt all there are; groups of which it cannot are forgotten. `false` where nothing was: where there are none, or where
     /// they are of several GPUs, of which nobody knows which is meant.
     pub(crate) fn preempt_all(&self, preempt: impl Fn(Group) -> bool) -> bool {
-        let all = || self.0.iter().filter_map(Slot::get);
-        let Some(device) = all().next().map(|group| group.device) else { return false };
-        if all().any(|group| group.device != device) {
-            return false;
-        }
         let mut any = false;
-        for group in all() {
+        for group in self.of_one_gpu().filter_map(Slot::get) {
             if preempt(group) {
                 any = true;
             } else {
@@ -190,9 +200,41 @@ impl Groups {
         }
         any
     }
+
+    /// Gives all there are this slice; 0 gives each its own back. `own` asks the driver for the one a group has, `set` sets one. Of a group that
+    /// has the slice already, or of which the driver refuses, nothing is asked.
+    pub(crate) fn slice_all(&self, us: u64, own: impl Fn(Group) -> Option<u64>, set: impl Fn(Group, u64) -> bool) {
+        for slot in self.of_one_gpu() {
+            let own_us = slot.own_slice_us.load(Ordering::Relaxed);
+            let Some(group) = slot.get().filter(|_| own_us != REFUSED && slot.slice_us.load(Ordering::Relaxed) != us)
+            else {
+                continue;
+            };
+            let known = Some(own_us).filter(|own_us| *own_us > 0).or_else(|| own(group));
+            let is_set = known.is_some_and(|own_us| set(group, if us == 0 { own_us } else { us }));
+            slot.own_slice_us.store(known.filter(|_| is_set).unwrap_or(REFUSED), Ordering::Relaxed);
+            slot.slice_us.store(us, Ordering::Relaxed);
+        }
+    }
+
+    /// None where they are of several: nobody knows which is which.
+    fn of_one_gpu(&self) -> impl Iterator<Item = &Slot> {
+        let devices = || self.0.iter().filter_map(Slot::get).map(|group| group.device);
+        let is_one = devices().next().is_some_and(|first| devices().all(|device| device == first));
+        self.0.iter().filter(move |_| is_one)
+    }
 }
 
 impl Slot {
+    const fn new() -> Self {
+        Self {
+            name: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            own_slice_us: AtomicU64::new(0),
+            slice_us: AtomicU64::new(0),
+        }
+    }
+
     fn get(&self) -> Option<Group> {
         let name = self.name.load(Ordering::Acquire);
         let ((client, object), (device, descriptor)) = (halves(name), halves(self.place.load(Ordering::Relaxed)));
@@ -203,22 +245,35 @@ impl Slot {
 impl Group {
     /// Takes it off the GPU in the middle of what it does. Whether the driver did.
     pub(crate) fn preempt(self, ioctl: Ioctl) -> bool {
+        self.control(ioctl, PREEMPT, &mut Preempt { waits: 0, has_timeout: 0, timeout_us: 0 })
+    }
+
+    /// In microseconds.
+    pub(crate) fn slice(self, ioctl: Ioctl) -> Option<u64> {
+        let mut slice = Slice { us: 0 };
+        self.control(ioctl, GET_SLICE, &mut slice).then_some(slice.us).filter(|us| *us > 0)
+    }
+
+    pub(crate) fn set_slice(self, ioctl: Ioctl, us: u64) -> bool {
+        self.control(ioctl, SET_SLICE, &mut Slice { us })
+    }
+
+    fn control<T>(self, ioctl: Ioctl, command: u32, parameters: &mut T) -> bool {
         if !is_drivers(self.descriptor) {
             return false;
         }
-        let parameters = Preempt { waits: 0, has_timeout: 0, timeout_us: 0 };
         let mut control = Control {
             client: self.client,
             object: self.object,
-            command: PREEMPT,
+            command,
             flags: 0,
-            parameters: (&raw const parameters).cast(),
-            size: PREEMPT_BYTES,
+            parameters: std::ptr::from_mut(parameters).cast_const().cast(),
+            size: u32::try_from(size_of::<T>()).unwrap_or(0),
             status: 0,
         };
         // Written and read, of this size.
         let request = 3 << 30 | const { (size_of::<Control>() as c_ulong) << 16 } | MAGIC << 8 | CONTROL;
-        // SAFETY: the descriptor is the driver's, which takes this structure with this request.
+        // SAFETY: the descriptor is the driver's, which takes this structure with this request, and reads and writes parameters of their size.
         let answer = unsafe { ioctl(self.descriptor, request, (&raw mut control).cast()) };
         answer == 0 && control.status == 0
     }
@@ -316,6 +371,36 @@ mod tests {
         }));
         assert!(!groups.preempt_all(|_| false));
         assert!(!groups.preempt_all(|_| panic!("it was tried")));
+    }
+
+    #[test]
+    fn slices_are_set_once_and_given_back_as_they_were() {
+        let (groups, calls) = (Groups::new(), std::cell::RefCell::new(Vec::new()));
+        let slice = |us: u64| {
+            let set = |group: Group, us| {
+                calls.borrow_mut().push((group.object, us));
+                group.object != 0x17
+            };
+            groups.slice_all(us, |group| Some(1_000 + u64::from(group.object)), set);
+            calls.take()
+        };
+        assert_eq!(slice(250), [], "there is none");
+        made(&groups, 0x15, DEVICE, CHANNEL_GROUP, 1);
+        assert_eq!((slice(0), slice(250), slice(250)), (vec![], vec![(0x15, 250)], vec![]));
+        made(&groups, 0x16, DEVICE, CHANNEL_GROUP, 1);
+        made(&groups, 0x17, DEVICE, CHANNEL_GROUP, 1);
+        assert_eq!(slice(250), [(0x16, 250), (0x17, 250)], "those that have come since");
+        assert_eq!(slice(0), [(0x15, 1_021), (0x16, 1_022)], "what the driver refuses is not tried again");
+        assert_eq!(slice(0), []);
+        made(&groups, 0x18, DEVICE + 1, CHANNEL_GROUP, 1);
+        assert_eq!(slice(250), [], "of two GPUs");
+    }
+
+    #[test]
+    fn a_slice_that_the_driver_does_not_tell_is_not_changed() {
+        let groups = Groups::new();
+        made(&groups, 0x15, DEVICE, CHANNEL_GROUP, 1);
+        (0..2).for_each(|_| groups.slice_all(250, |_| None, |_, _| panic!("it could not be given back")));
     }
 
     #[test]

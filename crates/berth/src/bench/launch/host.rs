@@ -212,7 +212,11 @@ impl Linker {
 fn order(settings: &KernelSettings, pages: &Pages, lane: u8, divided: Option<u32>) {
     let Some(orders) = pages.orders.lanes.get(usize::from(lane)) else { return };
     let LaneOrders { grain_ns, linger_ns, long_ns, long_sms, longest_stop_ns, sample_every, preempt_ns, .. } = orders;
+    let LaneOrders { yield_slice_us, lead_slice_us, .. } = orders;
     let ns = |span: berth_model::Span| u32::try_from(span.get().as_nanos()).unwrap_or(u32::MAX);
+    let us = |span: berth_model::Span| u32::try_from(span.get().as_micros()).unwrap_or(u32::MAX);
+    yield_slice_us.store(us(settings.yield_slice), Ordering::Relaxed);
+    lead_slice_us.store(us(settings.lead_slice), Ordering::Relaxed);
     grain_ns.store(ns(settings.grain), Ordering::Relaxed);
     linger_ns.store(ns(settings.linger), Ordering::Relaxed);
     preempt_ns.store(ns(settings.preempt), Ordering::Relaxed);
