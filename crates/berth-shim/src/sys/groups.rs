@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::sys::dl;
 
@@ -116,9 +116,14 @@ pub(crate) struct Group {
 
 pub(crate) static GROUPS: Groups = Groups::new();
 
-/// The next `ioctl` after ours.
+/// The next `ioctl` after ours. Found once, without a lock: a child may be forked meanwhile.
 pub(crate) fn real_ioctl() -> Option<Ioctl> {
-    let found = dl::search(libc::RTLD_NEXT, c"ioctl");
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let mut found = FOUND.load(Ordering::Relaxed);
+    if found.is_null() {
+        found = dl::search(libc::RTLD_NEXT, c"ioctl");
+        FOUND.store(found, Ordering::Relaxed);
+    }
     // SAFETY: it is the function of that name.
     (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Ioctl>(found) })
 }
