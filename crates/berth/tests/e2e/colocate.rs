@@ -97,4 +97,7 @@ fn links_are_measured_by_other_settings_without_another_start() {
         "{}",
         wrong.stderr
     );
+    let elsewhere = ["bench", "colocate", "--mode", "berth-slo", "--vary", "kernels.grain=50us"];
+    let useless = run(Command::new(BERTH).args(elsewhere));
+    assert!(useless.code == 1 && useless.stderr.contains("add `--mode links`"), "{}", useless.stderr);
 }

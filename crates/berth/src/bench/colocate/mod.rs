@@ -237,7 +237,9 @@ impl<'a> Bench<'a> {
                 let before = around.deeds();
                 let windows = session.together(&self.plan.loads)?;
                 let deeds = around.deeds().zip(before).map(|(after, before)| after.since(before));
-                (self.say)(name);
+                if !name.is_empty() {
+                    (self.say)(&format!("{}, {mode}, with {name}:", pair.name()));
+                }
                 self.say_windows(pair, *mode, &windows);
                 if let Some(found) = self.measured.pairs.last_mut() {
                     found.together.push(Together { mode: *mode, with: name.clone(), windows, deeds });

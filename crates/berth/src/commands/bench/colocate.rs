@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use berth_model::settings::KernelSettings;
 
 use super::{Gpu, save, write_plots};
@@ -81,8 +81,11 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         let global = Global { set: global.set.iter().cloned().chain(more).collect(), ..global.clone() };
         Ok((text.clone(), settings::load(&global)?.kernels))
     };
-    let variations = args.variations.iter().map(variation).collect::<Result<_>>()?;
+    let variations = args.variations.iter().map(variation).collect::<Result<Vec<_>>>()?;
     let plan = Plan { variations, ..plan(args, settings::load(global)?.kernels) };
+    if !plan.variations.is_empty() && !plan.modes.iter().any(|mode| matches!(mode, Mode::Links { .. })) {
+        bail!("--vary changes the settings of links alone: add `--mode links` or `--mode mps-links`");
+    }
     let interrupt = Interrupt::listen()?;
     let mut last = None;
     let measured = colocate::run(&plan, &interrupt, &say, &mut |measured| {
