@@ -107,7 +107,7 @@ functions! {
 }
 
 #[cfg(feature = "cli")]
-pub mod past;
+mod past;
 #[cfg(feature = "cli")]
 pub mod work;
 
@@ -122,6 +122,8 @@ struct Finder<'a> {
     dlsym: bool,
     /// Asked of `cuGetProcAddress`.
     version: c_int,
+    /// What `cuLaunchKernel` is, if it is not to be looked for.
+    launch: Option<*const c_void>,
 }
 
 enum Entry {
@@ -135,10 +137,13 @@ impl<'a> Finder<'a> {
         if lookup == Lookup::ProcAddress && entry.is_none() {
             return Err(LoadError::Symbol { path: path.to_owned(), symbol: "cuGetProcAddress" });
         }
-        Ok(Self { path, library, entry, dlsym: lookup != Lookup::ProcAddress, version })
+        Ok(Self { path, library, entry, dlsym: lookup != Lookup::ProcAddress, version, launch: None })
     }
 
     fn find(&self, name: &'static CStr, symbol: &'static CStr) -> Result<*const c_void, LoadError> {
+        if let Some(launch) = self.launch.filter(|_| symbol == c"cuLaunchKernel") {
+            return Ok(launch);
+        }
         let by_entry = self.entry.as_ref().and_then(|entry| entry.find(name, self.version));
         let found = by_entry.or_else(|| if self.dlsym { exported(self.library, symbol) } else { None });
         let missing = if self.dlsym { symbol } else { name };
@@ -203,6 +208,17 @@ impl Api {
         let api = Self::resolve(&Finder::new(path, &library, lookup, API_VERSION)?)?;
         std::mem::forget(library);
         Ok(api)
+    }
+
+    /// The same, but for a launch past whatever a preloaded library has put before the driver's; `None` if that cannot be told.
+    #[cfg(feature = "cli")]
+    pub fn load_past(path: &Path, lookup: Lookup) -> Result<Option<Self>, LoadError> {
+        let Some(launch) = past::launch(path) else { return Ok(None) };
+        let library = open(path)?;
+        let finder = Finder { launch: Some(launch), ..Finder::new(path, &library, lookup, API_VERSION)? };
+        let api = Self::resolve(&finder)?;
+        std::mem::forget(library);
+        Ok(Some(api))
     }
 
     pub fn init(&self) -> Result<(), Code> {

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use super::{Place, RoleError};
 use crate::driver::CallError;
 use crate::ptx::spin::{EMPTY_ENTRY, SPIN, SPIN_ENTRY, SPIN_THREADS};
-use crate::sys::past::Past;
 use crate::sys::work::{Event, Line, Replay, Waiting, WorkApi};
 use crate::sys::{Api, Code, Device, Function, Memory, Stream};
 
@@ -76,7 +75,7 @@ impl Gpu {
     }
 
     /// The same past whatever stands before the driver's function.
-    pub fn launch_empty_past(&self, past: Past) -> Result<(), CallError> {
+    pub fn launch_empty_past(&self, past: &Api) -> Result<(), CallError> {
         past.launch_empty(&self.empty, &self.stream).map_err(self.named("cuLaunchKernel"))?;
         self.submitted.update(|count| count + 1);
         Ok(())

@@ -6,7 +6,7 @@ use super::gpu::Gpu;
 use super::words::{Input, Launched, Ready, Said, Word, say};
 use super::{Place, RoleError};
 use crate::driver::CallError;
-use crate::sys::past::Past;
+use crate::sys::Api;
 use crate::sys::work::Waiting;
 
 const EXAMPLES: &str = "\
@@ -32,21 +32,22 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<(), RoleError> {
     let gpu = Gpu::open(&args.place, Waiting::Sleeping)?;
-    let past = if args.past { Some(Past::find(&args.place.library).ok_or(RoleError::NothingPast)?) } else { None };
+    let find_past = || Api::load_past(&args.place.library, args.place.lookup)?.ok_or(RoleError::NothingPast);
+    let past = args.past.then(find_past).transpose()?;
     // What is done once, at the first launches, is no cost of a launch.
-    batch(&gpu, args.launches, past, false)?;
+    batch(&gpu, args.launches, past.as_ref(), false)?;
     let input = Input::listen();
     say(&Said::Ready(Ready::default()))?;
     // Each comes first as often as the other.
     let mut past_first = false;
     while let Some(Word::Go(_)) = input.next()? {
-        say(&Said::Launched(batch(&gpu, args.launches, past, past_first)?))?;
+        say(&Said::Launched(batch(&gpu, args.launches, past.as_ref(), past_first)?))?;
         past_first = !past_first;
     }
     Ok(())
 }
 
-fn batch(gpu: &Gpu, launches: u32, past: Option<Past>, past_first: bool) -> Result<Launched, CallError> {
+fn batch(gpu: &Gpu, launches: u32, past: Option<&Api>, past_first: bool) -> Result<Launched, CallError> {
     let through = || timed(gpu, launches, || gpu.launch_empty());
     let beside = || past.map(|past| timed(gpu, launches, || gpu.launch_empty_past(past))).transpose();
     let (ns_per_launch, past_ns_per_launch) = if past_first {

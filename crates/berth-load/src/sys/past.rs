@@ -3,7 +3,7 @@
 //! A preloaded library may answer for the dynamic linker and for the driver's own look-up. So the address is reckoned: from that of a function
 //! that nobody stands before, and from where both are in the library's file.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -12,24 +12,7 @@ use object::read::ReadCache;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-use super::{Code, Function, Handle, Stream, check, exported, open};
-
-type Launch = unsafe extern "C" fn(
-    Handle,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    c_uint,
-    Handle,
-    *mut *mut c_void,
-    *mut *mut c_void,
-) -> u32;
-
-#[derive(Debug, Clone, Copy)]
-pub struct Past(Launch);
+use super::{exported, open};
 
 /// A part of a file that can be executed, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,28 +22,17 @@ struct Code64 {
     file: PathBuf,
 }
 
-impl Past {
-    /// In the driver's library at this path, which the process uses. `None` where it cannot be told.
-    pub fn find(library: &Path) -> Option<Self> {
-        let known = exported(&open(library).ok()?, c"cuDriverGetVersion")?.addr() as u64;
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let code: Vec<Code64> = maps.lines().filter_map(Code64::of).collect();
-        let within = |address: u64| code.iter().find(|code| (code.from..code.to).contains(&address));
-        let file = &within(known)?.file;
-        let (known_in_file, launch_in_file) = places(file)?;
-        let launch = known.wrapping_sub(known_in_file).wrapping_add(launch_in_file);
-        within(launch).filter(|code| code.file == *file)?;
-        let address = ptr::with_exposed_provenance::<c_void>(usize::try_from(launch).ok()?);
-        // SAFETY: the function of this name, in the library that the process uses; it has this documented signature.
-        Some(Self(unsafe { std::mem::transmute::<*const c_void, Launch>(address) }))
-    }
-
-    /// A kernel without parameters, one block of 32 threads.
-    pub fn launch_empty(&self, function: &Function, stream: &Stream) -> Result<(), Code> {
-        let none = ptr::null_mut();
-        // SAFETY: function and stream live, and there are no parameters to be read.
-        check(unsafe { (self.0)(function.0, 1, 1, 1, 32, 1, 1, 0, stream.0, none, none) })
-    }
+/// The driver's own `cuLaunchKernel`, in the library at this path, which the process uses. `None` where it cannot be told.
+pub(super) fn launch(library: &Path) -> Option<*const c_void> {
+    let known = exported(&open(library).ok()?, c"cuDriverGetVersion")?.addr() as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let code: Vec<Code64> = maps.lines().filter_map(Code64::of).collect();
+    let within = |address: u64| code.iter().find(|code| (code.from..code.to).contains(&address));
+    let file = &within(known)?.file;
+    let (known_in_file, launch_in_file) = places(file)?;
+    let launch = known.wrapping_sub(known_in_file).wrapping_add(launch_in_file);
+    within(launch).filter(|code| code.file == *file)?;
+    Some(ptr::with_exposed_provenance(usize::try_from(launch).ok()?))
 }
 
 /// Where a file has the known function and the launch.
@@ -110,7 +82,7 @@ mod tests {
 
     #[test]
     fn there_is_nothing_past_a_library_that_is_no_driver() {
-        assert!(Past::find(Path::new("libc.so.6")).is_none());
-        assert!(Past::find(Path::new("/nowhere/libcuda.so.1")).is_none());
+        assert!(launch(Path::new("libc.so.6")).is_none());
+        assert!(launch(Path::new("/nowhere/libcuda.so.1")).is_none());
     }
 }
