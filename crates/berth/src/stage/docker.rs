@@ -106,11 +106,12 @@ impl DockerGround {
         Ok(())
     }
 
-    fn remove_own(&self) -> anyhow::Result<()> {
-        for (id, _) in self.containers()?.into_iter().filter(|(_, stage)| stage.as_ref() == Some(&self.id)) {
-            self.remove(&id)?;
+    /// As many as can be: one that cannot does not keep the others.
+    fn remove_own(&self) {
+        let found = self.containers().unwrap_or_default();
+        for (id, _) in found.into_iter().filter(|(_, stage)| stage.as_ref() == Some(&self.id)) {
+            let _ = self.remove(&id);
         }
-        Ok(())
     }
 
     fn remove(&self, id: &str) -> anyhow::Result<()> {
@@ -215,7 +216,7 @@ impl Ground for DockerGround {
 impl Drop for DockerGround {
     fn drop(&mut self) {
         // Best effort: the next stage of this name removes what is left.
-        let _ = self.remove_own();
+        self.remove_own();
         let _ = self.remove_image(&self.image);
     }
 }

@@ -83,13 +83,14 @@ struct Started {
     key: Option<TenantKey>,
 }
 
+/// Its fields are dropped in this order: who writes into the directories ends before they are removed.
 #[derive(Debug)]
 pub struct Stage {
+    ground: Box<dyn Ground>,
+    gpu: Option<SimGpu>,
     dir: tempfile::TempDir,
     /// Where daemons keep their journal of holds: in memory, as `/run` is, where there is such a place.
     memory: tempfile::TempDir,
-    gpu: Option<SimGpu>,
-    ground: Box<dyn Ground>,
     /// Why it is not a better one; empty if the caller chose.
     shortcomings: Vec<String>,
     shares_ipc: bool,
@@ -160,7 +161,7 @@ impl Stage {
         // After the tenants that use them.
         remove_left_behind(&parent, name);
         remove_left_behind(Path::new(MEMORY), name);
-        Ok(Self { dir, memory, gpu, ground, shortcomings, shares_ipc: false })
+        Ok(Self { ground, gpu, dir, memory, shortcomings, shares_ipc: false })
     }
 
     pub fn ground(&self) -> &'static str {
@@ -318,4 +319,55 @@ fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> anyhow::Re
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Notes when it is dropped whether its tenants could still write.
+    #[derive(Debug)]
+    struct Witness {
+        out: PathBuf,
+        could_write: Arc<AtomicBool>,
+    }
+
+    impl Ground for Witness {
+        fn what(&self) -> &'static str {
+            "a witness"
+        }
+
+        fn start(&mut self, _: &Start) -> anyhow::Result<Started> {
+            bail!("starts nobody")
+        }
+
+        fn exit_code(&mut self, _: &str) -> anyhow::Result<Option<i32>> {
+            Ok(None)
+        }
+
+        fn end(&mut self, _: &str) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn settings(&self, _: &mut Settings) {}
+    }
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            self.could_write.store(std::fs::write(self.out.join("line"), "last").is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn tenants_end_before_the_directory_goes_that_they_write_into() {
+        let mut stage = Stage::open("berth-test", &GpuChoice::Real, GroundChoice::Process, Path::new("/none")).unwrap();
+        let (dir, could_write) = (stage.dir().to_owned(), Arc::new(AtomicBool::new(false)));
+        stage.ground = Box::new(Witness { out: dir.join("out"), could_write: Arc::clone(&could_write) });
+        drop(stage);
+        assert!(could_write.load(Ordering::Relaxed), "the directory went first");
+        assert!(!dir.exists());
+    }
 }
