@@ -34,6 +34,7 @@ use berth_host::procs::ProcsError;
 use berth_model::control::{Answer, Ask, Caller, KernelAsk, Refusal, Reply, What};
 use berth_model::history::{LeftOpen, Spent};
 use berth_model::kernels::KernelLevel;
+use berth_model::monitor::Wish;
 use berth_model::settings::{EdfSettings, KernelPolicyName, KernelSettings};
 use berth_model::snapshot::GpuView;
 use berth_model::taking_part;
@@ -295,7 +296,8 @@ impl Loop {
         ask_names(&mut self.monitor, |id| self.sources.describe(id));
         let now = self.steady.date(clock::anchor());
         let by_looks = self.manager.as_ref().is_ok_and(Manager::goes_by_looks);
-        self.sources.look(self.monitor.wish(now.mono, by_looks));
+        let bandwidth = self.kernels.as_ref().is_some_and(Kernels::has_clients);
+        self.sources.look(Wish { bandwidth, ..self.monitor.wish(now.mono, by_looks) });
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
         snapshot.kernels = self.attend_kernels(&snapshot, &now);
         self.answer_kernels(&snapshot, &now);

@@ -50,7 +50,7 @@ struct Thread {
 
 impl Sampler {
     pub fn start(library: PathBuf, registry: Registry, event_tx: Sender<Event>) -> std::io::Result<Self> {
-        let wish = Wish { look_in: Duration::ZERO, per_process_core: false };
+        let wish = Wish { look_in: Duration::ZERO, per_process_core: false, bandwidth: false };
         let slot = Arc::new(Slot { state: Mutex::new(State { wish, stop: false }), changed: Condvar::new() });
         let thread = Thread { library, registry, event_tx, slot: slot.clone() };
         let thread = std::thread::Builder::new().name("berth-nvml".into()).spawn(move || thread.run())?;
@@ -105,6 +105,8 @@ impl Slot {
     }
 }
 
+/// The least time of which use of bandwidth is a mean.
+const COUNT_EVERY: Duration = Duration::from_millis(900);
 /// Between an instant look and the next, until the model has taken in the first.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -139,10 +141,15 @@ impl Thread {
         };
         self.say(SourceStatus::Up);
         let (mut looked_at, mut listings) = (Instant::now(), Listings::default());
-        let mut was_any_lost = false;
+        let (mut was_any_lost, mut counted_at) = (false, None);
         while let Some(wish) = self.slot.wait_for_wish(looked_at) {
             let sample = probe.look(wish.per_process_core).resolve(&self.registry, &mut listings);
             looked_at = Instant::now();
+            if wish.bandwidth && counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
+                counted_at = Some(looked_at);
+                // Nobody listens any more only when the daemon stops.
+                let _ = self.event_tx.send(Event::Bandwidth(probe.bandwidth()));
+            }
             let is_any_lost = is_any_lost(&sample);
             let is_any_unknown = sample.gpus.iter().any(|gpu| !described.contains(&gpu.index));
             if self.event_tx.send(Event::Sample(sample)).is_err() {

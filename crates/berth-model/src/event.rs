@@ -22,6 +22,8 @@ pub enum Event {
     /// Facts about a process. Comes before the first event that names it.
     Process(ProcessFacts),
     Sample(Sample),
+    /// What kernels used of the memory's bandwidth, of GPUs that count it.
+    Bandwidth(Vec<BandwidthUse>),
     /// A probe saw a process pass one of the moments of its stay.
     Moment {
         process: ProcKey,
@@ -164,6 +166,16 @@ pub enum GpuReading {
     },
     /// The driver no longer answers for this GPU.
     Lost { reason: String },
+}
+
+/// A mean over some time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BandwidthUse {
+    pub gpu: GpuIndex,
+    /// Of all there is, 0 to 1.
+    pub share: f64,
+    pub since: Mono,
+    pub until: Mono,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -132,6 +132,12 @@ pub struct KernelRow {
     pub longest_kernel_seconds: Option<f64>,
     /// Mean distance of an estimate from what was measured, as a part of the latter.
     pub prediction_error: Option<f64>,
+    /// Share of the SMs its kernels can use, 0 to 1.
+    #[serde(default)]
+    pub sm_share: Option<f64>,
+    /// Share of the memory's bandwidth it uses while it runs, 0 to 1; `None` where the GPU does not count it, and until it is known.
+    #[serde(default)]
+    pub bandwidth_share: Option<f64>,
     #[serde(flatten)]
     pub requests: RequestFigures,
     #[serde(flatten)]

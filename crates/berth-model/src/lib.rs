@@ -29,8 +29,8 @@ pub mod watch;
 
 pub use deadline::Deadline;
 pub use event::{
-    Change, ContainerFacts, Endurance, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample, HaltedCall,
-    HealthChecks, Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
+    BandwidthUse, Change, ContainerFacts, Endurance, Event, Evidence, GpuInfo, GpuProcess, GpuReading, GpuSample,
+    HaltedCall, HealthChecks, Moment, ProcessFacts, ProcessKind, Sample, Source, SourceStatus, StepFailure, Stop,
 };
 pub use id::{ContainerId, GpuIndex, GpuUuid, ProcKey, Runtime, TaskId, TenantKey};
 pub use monitor::Monitor;

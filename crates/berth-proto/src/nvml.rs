@@ -118,6 +118,39 @@ pub struct ProcessUtilization {
     pub decoder_pct: c_uint,
 }
 
+/// `nvmlGpmSupport_t`; `version` comes from the caller.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GpmSupport {
+    pub version: c_uint,
+    pub supported: c_uint,
+}
+
+/// `nvmlGpmMetric_t`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GpmMetric {
+    pub id: c_uint,
+    pub result: c_uint,
+    pub value: f64,
+    /// Short name, long name, unit.
+    pub words: [*const c_char; 3],
+}
+
+/// The head of `nvmlGpmMetricsGet_t`: `count` metrics come after it, of as many as that header has.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GpmMetricsGet<S> {
+    pub version: c_uint,
+    pub count: c_uint,
+    pub samples: [S; 2],
+}
+
+/// The structs' only version so far.
+pub const GPM_VERSION: c_uint = 1;
+/// `NVML_GPM_METRIC_DRAM_BW_UTIL`: percent of the memory's bandwidth that was used.
+pub const GPM_DRAM_BANDWIDTH: c_uint = 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +165,8 @@ mod tests {
         assert_eq!(size_of::<PciInfo>(), 68);
         assert_eq!(size_of::<Utilization>(), 8);
         assert_eq!(size_of::<ProcessUtilization>(), 32);
+        assert_eq!(size_of::<GpmSupport>(), 8);
+        assert_eq!(size_of::<GpmMetric>(), 40);
+        assert_eq!(size_of::<GpmMetricsGet<*mut u8>>(), 24);
     }
 }

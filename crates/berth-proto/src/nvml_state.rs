@@ -21,7 +21,7 @@ mod sys;
 
 use std::path::{Path, PathBuf};
 
-pub use body::{Area, Gpu, Host, MAX_GPUS, MAX_PROCESSES, Process, SmSample};
+pub use body::{Area, Gpu, Host, MAX_GPUS, MAX_PROCESSES, Process, SmSample, TRAFFIC_LAG_US};
 use body::{GPU_WORDS, HOST_WORDS};
 pub use lock::Busy;
 use sys::Words;
@@ -33,7 +33,7 @@ pub const FILE_NAME: &str = "nvml.state";
 pub const HEARTBEAT_LIMIT_NS: u64 = 3_000_000_000;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"berthnvm");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const SEQUENCE: usize = 2;
 const HEARTBEAT: usize = 3;
 const BODY: usize = 8;

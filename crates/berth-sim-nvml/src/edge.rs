@@ -46,6 +46,54 @@ impl<T: Copy> Out<T> {
     }
 }
 
+impl<T> Out<T> {
+    /// What lies right after it, where the caller promised that more does.
+    pub(crate) fn after<U>(self) -> Out<U> {
+        Out(self.0.wrapping_add(1).cast())
+    }
+
+    /// The place after so many, likewise.
+    pub(crate) fn at(self, number: c_uint) -> Self {
+        Self(self.0.wrapping_add(number as usize))
+    }
+}
+
+/// Something made for the caller, who passes it back until it frees it.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Owned<T>(*mut T);
+
+impl<T> Clone for Owned<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Owned<T> {}
+
+impl<T: Copy> Owned<T> {
+    pub(crate) fn of(value: T) -> Self {
+        Self(Box::into_raw(Box::new(value)))
+    }
+
+    pub(crate) fn get(self) -> Answer<T> {
+        Out(self.0).get()
+    }
+
+    pub(crate) fn set(self, value: T) -> Answer {
+        Out(self.0).set(value)
+    }
+
+    pub(crate) fn free(self) -> Answer {
+        if self.0.is_null() {
+            return Err(result::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so it is what `of` made, and the caller passes it for the last time.
+        drop(unsafe { Box::from_raw(self.0) });
+        Ok(())
+    }
+}
+
 /// Where the caller wants a zero-terminated text.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]

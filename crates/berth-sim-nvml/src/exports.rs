@@ -6,10 +6,13 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use berth_proto::nvml::{self, Memory, MemoryV2, PciInfo, ProcessInfo, ProcessInfoV1, ProcessUtilization, Utilization};
+use berth_proto::nvml::{
+    self, GpmMetricsGet, GpmSupport, Memory, MemoryV2, PciInfo, ProcessInfo, ProcessInfoV1, ProcessUtilization,
+    Utilization,
+};
 
 use crate::edge::{Out, OutArray, OutText, Text, guard};
-use crate::{device, processes, state, system};
+use crate::{device, gpm, processes, state, system};
 
 /// NVML's words for a result.
 #[unsafe(no_mangle)]
@@ -93,6 +96,16 @@ export! {
     nvmlDeviceGetProcessUtilization(
         device: u64, out: OutArray<ProcessUtilization>, count: Out<c_uint>, last_seen_us: u64,
     ) => processes::utilization(device, out, count, last_seen_us);
+}
+
+// Counters between two readings.
+export! {
+    nvmlGpmQueryDeviceSupport(device: u64, out: Out<GpmSupport>) => gpm::support(device, out);
+    nvmlGpmQueryIfStreamingEnabled(device: u64, out: Out<c_uint>) => gpm::streaming(device, out);
+    nvmlGpmSampleAlloc(out: Out<gpm::Held>) => gpm::alloc(out);
+    nvmlGpmSampleFree(sample: gpm::Held) => gpm::free(sample);
+    nvmlGpmSampleGet(device: u64, sample: gpm::Held) => gpm::read(device, sample);
+    nvmlGpmMetricsGet(out: Out<GpmMetricsGet<gpm::Held>>) => gpm::metrics(out);
 }
 
 /// Functions of a GPU whose other arguments are never looked at.

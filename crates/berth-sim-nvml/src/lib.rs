@@ -9,6 +9,7 @@
 mod device;
 mod edge;
 mod exports;
+mod gpm;
 mod processes;
 mod state;
 mod system;

@@ -57,9 +57,18 @@ fn is_alive(reader: &Reader) -> bool {
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, which the simulator's sign of life is told in.
 pub(crate) fn monotonic_ns() -> u64 {
+    nanos(libc::CLOCK_MONOTONIC)
+}
+
+/// Microseconds since the epoch, which samples are dated in.
+pub(crate) fn epoch_us() -> u64 {
+    nanos(libc::CLOCK_REALTIME) / 1000
+}
+
+fn nanos(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    // SAFETY: `time` is a valid place for the answer; these clocks always exist.
+    unsafe { libc::clock_gettime(clock, &mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

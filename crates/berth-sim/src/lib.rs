@@ -13,6 +13,8 @@ pub mod published;
 pub mod scenario;
 pub mod server;
 
-pub use engine::{Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
+pub use engine::{
+    Completion, Engine, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Traffic, Utilisation,
+};
 pub use fault::{Fault, NoSuchTarget, NvmlArea, NvmlFaults};
 pub use profile::{Profile, ProfileError};

@@ -97,6 +97,12 @@ pub const KERNEL_ERROR: Named = (
     "berth_kernel_prediction_error_ratio",
     "Mean distance of estimated from measured times of kernels, as a part of the latter",
 );
+pub const KERNEL_SMS: Named =
+    ("berth_kernel_sm_share_ratio", "Part of the GPU's SMs that a usual kernel of the tenant can use");
+pub const KERNEL_BANDWIDTH: Named = (
+    "berth_kernel_bandwidth_share_ratio",
+    "Part of the memory's bandwidth the tenant uses while it runs; none where the GPU does not count it",
+);
 pub const KERNEL_LAUNCHES: Named =
     ("berth_kernel_launches", "Kernels, graphs and copies the tenant's processes submitted");
 pub const KERNEL_STOPS: Named = ("berth_kernel_stops", "Waits for others that were put into the tenant's streams");

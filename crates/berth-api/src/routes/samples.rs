@@ -56,6 +56,8 @@ pub(crate) fn kernel_row() -> KernelRow {
         kernel_spread: Some(0.1),
         longest_kernel_seconds: Some(2e-4),
         prediction_error: Some(0.07),
+        sm_share: Some(0.8),
+        bandwidth_share: Some(0.35),
         requests: RequestFigures {
             requests: 5_000,
             requests_per_second: Some(200.0),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::settings::KernelSettings;
-use berth_model::{GpuUuid, Mono, Slo, TenantKey};
+use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
 use berth_policy::kernels::auto::Window;
-use berth_policy::kernels::{self, Kept, KernelPolicy, Learned, Place, Plan, Reason, Scene};
+use berth_policy::kernels::{self, Kept, KernelPolicy, Learned, Place, Plan, Profile, Reason, Scene};
 use berth_proto::shim::Sample;
 
+use super::bandwidth::Bandwidth;
 use super::client::{Client, Ended, Lane};
 use super::guests::{Beside, Guest};
 use super::links::Links;
@@ -37,6 +38,7 @@ pub(super) struct Gpu {
     /// Of whom links are remembered.
     pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
     learned: Learned,
+    pub(super) bandwidth: Bandwidth,
     pub(super) windows: Windows,
     pub(super) meter: Meter,
     /// What is carried out now; `None` where nothing has to be ordered.
@@ -88,6 +90,7 @@ impl Gpu {
             has_strangers: false,
             met: BTreeMap::new(),
             learned: Learned::default(),
+            bandwidth: Bandwidth::default(),
             windows: Windows::default(),
             meter: Meter::default(),
             plan: None,
@@ -173,7 +176,7 @@ impl Gpu {
                 arrived,
                 busy: one.busy,
                 waiting_since: lane.waiting_since,
-                profile: lane.book.profile(lane.takes),
+                profile: Profile { bandwidth: self.bandwidth.of(*id), ..lane.book.profile(lane.takes) },
                 work: lane.work(),
                 served_ns: u64::try_from(had.as_nanos()).unwrap_or(u64::MAX),
                 voice: standing.map(|standing| standing.voice).unwrap_or_default(),
@@ -281,6 +284,15 @@ impl Gpu {
         seen.iter().filter(|_| place.concurrent).for_each(|seen| self.learned.interference.saw(seen));
     }
 
+    /// So much of its memory's bandwidth was used. Whose it was is known only where everybody takes part, and where those who ran at the same time
+    /// did not slow each other.
+    pub fn saw_bandwidth(&mut self, cast: &Cast<'_>, seen: &BandwidthUse) {
+        let lane = |end: &End| cast.clients.get(&end.client)?.lanes.get(&end.lane);
+        let served = self.ends.iter().filter_map(|(id, end)| Some((*id, lane(end)?.served_ns))).collect();
+        let (is_known, at_once) = (!self.has_strangers, self.place(cast).concurrent);
+        self.bandwidth.saw(seen, served, is_known, at_once);
+    }
+
     pub fn reason(&self, who: ClientId) -> Option<Reason> {
         let plan = self.plan.as_ref()?;
         plan.reasons.iter().find(|(of, _)| of.0 == who.0).map(|(_, reason)| *reason)
@@ -303,6 +315,7 @@ impl Gpu {
             self.present.remove(&client);
             self.links.forget(client, shim, now);
             self.learned.forget(kernels::ClientId(client.0));
+            self.bandwidth.forget(client);
         }
         let (ends, links) = (&self.ends, &self.links);
         self.met.retain(|id, _| ends.contains_key(id) || links.remember(*id));

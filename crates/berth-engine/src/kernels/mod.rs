@@ -6,6 +6,7 @@
 //!
 //! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other.
 
+mod bandwidth;
 mod carry;
 mod choosing;
 mod client;
@@ -42,7 +43,7 @@ use berth_host::procs::Registry;
 use berth_host::shim::{Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{Event, GpuIndex, GpuUuid, ProcKey, Snapshot, TenantKey};
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, Snapshot, TenantKey};
 
 use standing::{Standing, standing};
 pub(crate) use standing::{Terms, terms};
@@ -66,6 +67,7 @@ enum Input {
     Tenant(TenantKey, Box<Standing>),
     Gpus(OnGpus),
     Exited(ProcKey),
+    Bandwidth(Vec<BandwidthUse>),
     Policy(Option<GpuUuid>, KernelPolicyName),
     Stop,
 }
@@ -118,9 +120,16 @@ impl Kernels {
     }
 
     pub fn note(&self, event: &Event) {
-        if let Event::ProcessExited { process, .. } = event {
-            self.tell(Input::Exited(*process));
+        match event {
+            Event::ProcessExited { process, .. } => self.tell(Input::Exited(*process)),
+            Event::Bandwidth(uses) => self.tell(Input::Bandwidth(uses.clone())),
+            _ => {}
         }
+    }
+
+    /// Whether somebody takes part or asks to.
+    pub fn has_clients(&self) -> bool {
+        !self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.is_empty()
     }
 
     /// `None`: on all GPUs.
@@ -209,6 +218,7 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
                 Input::Gpus(OnGpus { indices, pids }) => world.meet_gpus(indices, pids),
                 Input::Exited(process) => world.exited(process),
+                Input::Bandwidth(uses) => world.see_bandwidth(&uses),
                 Input::Policy(gpu, policy) => world.set_policy(gpu, policy, clock::now()),
                 Input::Stop => return world.end(),
             }

@@ -9,7 +9,7 @@ use berth_host::clock;
 use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
 use berth_model::kernels::{KernelNews, KernelTotals, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
 use berth_proto::shim::message::Refusal;
 
 use super::client::Client;
@@ -244,6 +244,21 @@ impl World {
         self.ask_to_keep_off();
         if self.shown_at.is_none_or(|at| now.since(at) >= SHOWN_EVERY) {
             self.show(now);
+        }
+    }
+
+    /// What was used of GPUs' memory bandwidth.
+    pub fn see_bandwidth(&mut self, uses: &[BandwidthUse]) {
+        for seen in uses {
+            let uuid = self.indices.iter().find(|(_, index)| **index == seen.gpu).map(|(uuid, _)| uuid);
+            let Some(gpu) = uuid.and_then(|uuid| self.gpus.get_mut(uuid)) else { continue };
+            let cast = Cast {
+                clients: &mut self.clients,
+                standings: &self.standings,
+                settings: &self.settings,
+                runs: &|_| true,
+            };
+            gpu.saw_bandwidth(&cast, seen);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_model::{Bytes, GpuIndex, GpuInfo, GpuUuid, Mono, Percent, ProcessKind};
+use berth_model::{BandwidthUse, Bytes, GpuIndex, GpuInfo, GpuUuid, Mono, Percent, ProcessKind};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError as Code;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
@@ -11,6 +11,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::clock;
 
+use super::counters::Counters;
 use super::error::{is_absent, is_lost};
 use super::sys::{self, Buffers, List};
 use super::{RawProcess, RawReading};
@@ -30,6 +31,7 @@ pub struct Watched {
     /// Where the driver has it in its present order; `None` if it no longer does.
     pub position: Option<u32>,
     others: OtherLists,
+    counters: Counters,
     /// Time of the newest use sample seen, by the driver's clock; older ones are not asked for again.
     last_use_us: u64,
 }
@@ -66,7 +68,14 @@ impl Watched {
 
     /// One that does not even say who it is.
     pub fn unknown(index: GpuIndex) -> Self {
-        Self { index, uuid: None, position: Some(index.0), others: OtherLists::default(), last_use_us: 0 }
+        Self {
+            index,
+            uuid: None,
+            position: Some(index.0),
+            others: OtherLists::default(),
+            counters: Counters::default(),
+            last_use_us: 0,
+        }
     }
 
     pub fn read(&mut self, nvml: &Nvml, at: Mono, per_process_core: bool, buffers: &mut Buffers) -> RawReading {
@@ -88,6 +97,17 @@ impl Watched {
             self.others = OtherLists::default();
         }
         reading
+    }
+
+    /// What was used of its memory's bandwidth since it was last asked. Looks tell whether it is there, and is itself.
+    pub fn bandwidth(&mut self, nvml: &Nvml) -> Option<BandwidthUse> {
+        let device = nvml.device_by_index(self.position?).ok()?;
+        self.counters.read(nvml, &device, self.index)
+    }
+
+    /// The library is about to be closed, or somebody else comes in its place.
+    pub fn forget_counters(&mut self, nvml: &Nvml) {
+        self.counters.forget(nvml);
     }
 
     /// An error means the GPU is lost.

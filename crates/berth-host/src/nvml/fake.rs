@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_model::{Bytes, GpuIndex, GpuInfo, GpuUuid, Percent, ProcessKind};
+use berth_model::{BandwidthUse, Bytes, GpuIndex, GpuInfo, GpuUuid, Percent, ProcessKind};
 use nvml_wrapper::error::NvmlError as Code;
 
 use super::{GpuLook, GpuProbe, Look, NvmlError, RawProcess, RawReading};
@@ -102,6 +102,10 @@ impl GpuProbe for FakeProbe {
             look.gpus.push(GpuLook { index: *index, reading });
         }
         look
+    }
+
+    fn bandwidth(&mut self) -> Vec<BandwidthUse> {
+        Vec::new()
     }
 }
 

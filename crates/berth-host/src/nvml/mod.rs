@@ -6,6 +6,7 @@
 //!
 //! It does not decide how often to look, and has no thread of its own: calls block for as long as the driver does.
 
+mod counters;
 mod device;
 mod error;
 #[cfg(any(test, feature = "fakes"))]
@@ -17,7 +18,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use berth_model::GpuInfo;
+use berth_model::{BandwidthUse, GpuInfo};
 
 pub use error::NvmlError;
 #[cfg(any(test, feature = "fakes"))]
@@ -40,4 +41,8 @@ pub trait GpuProbe: Send {
     /// `per_process_core` asks for each process's use of the GPU since the last time it was asked for; without it, every
     /// process's `core` is `None`. Blocks for up to milliseconds.
     fn look(&mut self, per_process_core: bool) -> Look;
+
+    /// What was used of each GPU's memory bandwidth since this was last asked. Nothing of a GPU that has no counters of it, nor the first time,
+    /// nor after seconds in which nobody asked.
+    fn bandwidth(&mut self) -> Vec<BandwidthUse>;
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_model::{Bytes, GpuIndex, GpuInfo, GpuUuid, Mono};
+use berth_model::{BandwidthUse, Bytes, GpuIndex, GpuInfo, GpuUuid, Mono};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError as Code;
 
@@ -65,6 +65,7 @@ impl NvmlProbe {
 
     fn reopen(&mut self) {
         tracing::info!(library = %self.library.display(), "a GPU does not answer: initialising NVML again");
+        self.forget_counters();
         // The old session must end first: while one is left, initialising again changes nothing.
         self.state = State::Closed { reason: "NVML is being initialised again".into() };
         match load(&self.library) {
@@ -73,6 +74,12 @@ impl NvmlProbe {
                 self.state = State::Open(nvml);
             }
             Err(error) => self.state = State::Closed { reason: error.to_string() },
+        }
+    }
+
+    fn forget_counters(&mut self) {
+        if let State::Open(nvml) = &self.state {
+            self.gpus.iter_mut().for_each(|gpu| gpu.forget_counters(nvml));
         }
     }
 
@@ -104,6 +111,7 @@ impl NvmlProbe {
 
 impl GpuProbe for NvmlProbe {
     fn inventory(&mut self) -> Result<Vec<GpuInfo>, NvmlError> {
+        self.forget_counters();
         if let State::Closed { .. } = self.state {
             self.state = State::Open(load(&self.library)?);
         }
@@ -140,6 +148,11 @@ impl GpuProbe for NvmlProbe {
         let is_any_lost = look.gpus.iter().any(|gpu| matches!(gpu.reading, RawReading::Lost { .. }));
         self.reopen.note(is_any_lost, look.at);
         look
+    }
+
+    fn bandwidth(&mut self) -> Vec<BandwidthUse> {
+        let State::Open(nvml) = &self.state else { return Vec::new() };
+        self.gpus.iter_mut().filter_map(|gpu| gpu.bandwidth(nvml)).collect()
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Wish {
     pub look_in: Duration,
     /// That look should read per-process use too.
     pub per_process_core: bool,
+    /// Bandwidth is to be told of too, now and then.
+    pub bandwidth: bool,
 }
 
 impl Monitor {
@@ -159,6 +161,7 @@ impl Monitor {
             | Event::Paused { .. }
             | Event::Signalled { .. }
             | Event::HealthCheck { .. }
+            | Event::Bandwidth(_)
             | Event::Asked => Vec::new(),
             // Its processes' exits end the task; until they are in, the name stays.
             Event::ContainerGone { .. } => Vec::new(),
@@ -183,6 +186,7 @@ impl Monitor {
         Wish {
             look_in: self.pace.next_look(now, self.is_probed() && !by_looks),
             per_process_core: shared && self.utilisation_at.is_none_or(|at| now.since(at) >= every),
+            bandwidth: false,
         }
     }
 

@@ -5,6 +5,9 @@ pub const MAX_GPUS: usize = 16;
 /// Processes listed per GPU; more are left out.
 pub const MAX_PROCESSES: usize = 256;
 
+/// How long work may be done before it is counted as traffic: a window, and time to publish it.
+pub const TRAFFIC_LAG_US: u64 = 300_000;
+
 /// Words of text: zero-terminated UTF-8 in the words' bytes.
 const NAME: usize = 12;
 const UUID: usize = 6;
@@ -12,7 +15,7 @@ const BUS_ID: usize = 4;
 const VERSION_TEXT: usize = 4;
 
 pub(super) const HOST_WORDS: usize = 5 + VERSION_TEXT + Area::COUNT;
-const GPU_HEAD_WORDS: usize = NAME + UUID + BUS_ID + 10;
+const GPU_HEAD_WORDS: usize = NAME + UUID + BUS_ID + 12;
 const PROCESS_WORDS: usize = 4;
 pub(super) const GPU_WORDS: usize = GPU_HEAD_WORDS + MAX_PROCESSES * PROCESS_WORDS;
 
@@ -83,7 +86,7 @@ impl Host {
     }
 }
 
-/// One GPU. Words: name (12), UUID (6), PCI bus id (4), total, used, reserved, utilisation (2), lost, SMs, compute
+/// One GPU. Words: name (12), UUID (6), PCI bus id (4), total, used, reserved, utilisation (2), traffic (2), lost, SMs, compute
 /// capability (2), process count, then each process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gpu {
@@ -98,6 +101,10 @@ pub struct Gpu {
     pub reserved_bytes: u64,
     pub gpu_pct: u32,
     pub memory_pct: u32,
+    /// Time in which all of the memory's bandwidth was used, since the start, and up to when that is counted: in microseconds, the
+    /// latter since the epoch. What comes after it is counted within [`TRAFFIC_LAG_US`].
+    pub traffic_us: u64,
+    pub traffic_at_us: u64,
     /// Every call on this GPU answers "GPU is lost".
     pub lost: bool,
     pub sm_count: u32,
@@ -132,6 +139,8 @@ impl Gpu {
         out.u64(self.reserved_bytes);
         out.u64(self.gpu_pct.into());
         out.u64(self.memory_pct.into());
+        out.u64(self.traffic_us);
+        out.u64(self.traffic_at_us);
         out.u64(self.lost.into());
         out.u64(self.sm_count.into());
         out.u64(self.compute_capability.0.into());
@@ -153,6 +162,8 @@ impl Gpu {
             reserved_bytes: from.u64(),
             gpu_pct: from.u32(),
             memory_pct: from.u32(),
+            traffic_us: from.u64(),
+            traffic_at_us: from.u64(),
             lost: from.u64() != 0,
             sm_count: from.u32(),
             compute_capability: (from.u32(), from.u32()),

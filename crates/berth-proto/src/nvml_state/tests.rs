@@ -14,6 +14,8 @@ fn gpu(processes: u32) -> Gpu {
         reserved_bytes: 7,
         gpu_pct: 99,
         memory_pct: 3,
+        traffic_us: 77,
+        traffic_at_us: 1_700_000_000_000_001,
         lost: false,
         sm_count: 132,
         compute_capability: (9, 0),

@@ -53,8 +53,17 @@ pub struct GpuView {
     /// By pid. A process is there while a context of it holds memory: from before it is ready until it is gone, but not
     /// while checkpointed.
     pub processes: Vec<ProcessView>,
+    pub traffic: Traffic,
     /// Every call on this GPU answers `GPU_IS_LOST`.
     pub lost: bool,
+}
+
+/// What kernels have moved since the start, as time in which all of the memory's bandwidth was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    pub full_ns: u64,
+    /// End of the last window that is counted. A GPU that is idle has none after it.
+    pub until_ns: u64,
 }
 
 /// Means over the last whole window; up to a window old.

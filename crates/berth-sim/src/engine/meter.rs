@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::api::{SmSample, Utilisation};
+use super::api::{SmSample, Traffic, Utilisation};
 use super::time::nanos;
 
 /// What runs at one moment, each as a part of the time: or, summed up, in nanoseconds.
@@ -24,6 +24,7 @@ pub(super) struct Meter {
     present: Activity,
     sums: Activity,
     shown: Utilisation,
+    traffic: Traffic,
     samples: BTreeMap<u32, SmSample>,
 }
 
@@ -36,12 +37,17 @@ impl Meter {
             present: Activity::default(),
             sums: Activity::default(),
             shown: Utilisation::default(),
+            traffic: Traffic::default(),
             samples: BTreeMap::new(),
         }
     }
 
     pub(super) fn shown(&self) -> Utilisation {
         self.shown
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     pub(super) fn sample(&self, pid: u32) -> Option<SmSample> {
@@ -70,6 +76,8 @@ impl Meter {
         self.count_to(end);
         let sums = std::mem::take(&mut self.sums);
         self.shown = Utilisation { gpu_pct: self.pct(sums.gpu), memory_pct: self.pct(sums.memory) };
+        let full_ns = self.traffic.full_ns.saturating_add(nanos(sums.memory));
+        self.traffic = Traffic { full_ns, until_ns: end };
         for sample in self.samples.values_mut().filter(|sample| sample.pct != 0) {
             *sample = SmSample { pct: 0, at_ns: end };
         }

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_proto::sim::{Reply, Request, cu};
 
-pub use api::{Completion, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Utilisation};
+pub use api::{Completion, GpuView, NvmlView, Outcome, ProcessView, Sharing, SmSample, Ticket, Traffic, Utilisation};
 pub(crate) use rng::Rng;
 pub(crate) use time::{from_ms, nanos};
 

@@ -46,6 +46,7 @@ impl Engine {
             used_bytes: gpu.used,
             utilisation: gpu.meter.shown(),
             processes: processes.collect(),
+            traffic: gpu.meter.traffic(),
             lost: gpu.lost,
         }
     }

@@ -46,7 +46,12 @@ impl Clock {
 
     /// The engine's time in microseconds since the epoch, as NVML's samples are dated.
     pub(super) fn epoch_us(&self, engine_ns: u64) -> u64 {
-        self.started_epoch_us.saturating_add(scaled(engine_ns, 1.0 / self.scale) / 1000)
+        self.started_epoch_us.saturating_add(self.real_us(engine_ns))
+    }
+
+    /// So much of the engine's time, as people's.
+    pub(super) fn real_us(&self, engine_ns: u64) -> u64 {
+        scaled(engine_ns, 1.0 / self.scale) / 1000
     }
 }
 

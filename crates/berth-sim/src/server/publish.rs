@@ -112,6 +112,8 @@ fn gpu_state(view: &GpuView, profile: &Profile, clock: &Clock) -> Gpu {
         reserved_bytes: profile.gpu.reserved_mib << 20,
         gpu_pct: view.utilisation.gpu_pct,
         memory_pct: view.utilisation.memory_pct,
+        traffic_us: clock.real_us(view.traffic.full_ns),
+        traffic_at_us: clock.epoch_us(view.traffic.until_ns),
         lost: view.lost,
         sm_count: profile.gpu.sm_count,
         compute_capability: profile.gpu.compute_capability,

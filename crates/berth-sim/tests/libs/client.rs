@@ -18,12 +18,13 @@ pub const LIBRARY: &str = "BERTH_TEST_LIBCUDA";
 /// What a server in a process of its own serves.
 pub const SERVE: &str = "BERTH_TEST_SERVE";
 
-/// Kernels whose costs are their arguments: arithmetic in units of a thousand million.
+/// Kernels whose costs are their arguments: arithmetic in units of a thousand million, and memory accesses that take a quarter of its time on an
+/// H200.
 const PTX: &str = "
 .version 7.0
 .target sm_52
 .address_size 64
-// berth-cost: work flops 1e9 p0
+// berth-cost: work flops 1e9 p0 bytes 2e8 p0
 .visible .entry work(.param .u64 giga) { ret; }
 ";
 

@@ -4,7 +4,10 @@ use std::ffi::{CStr, c_char, c_uint};
 use std::path::Path;
 use std::time::Instant;
 
-use berth_proto::nvml::{Memory, MemoryV2, PciInfo, ProcessInfo, ProcessUtilization, Utilization, result};
+use berth_proto::nvml::{
+    GPM_DRAM_BANDWIDTH, GPM_VERSION, GpmMetric, GpmMetricsGet, GpmSupport, Memory, MemoryV2, PciInfo, ProcessInfo,
+    ProcessUtilization, Utilization, result,
+};
 use berth_proto::sim_dir;
 use libloading::Library;
 
@@ -152,6 +155,82 @@ fn utilisation_rises_while_a_kernel_runs_and_is_the_processs() {
     assert_eq!(sample.pid, client.pid());
     let later = until("a newer sample", || nvml.samples(device, sample.time_us).ok())[0];
     assert!(later.time_us > sample.time_us && later.sm_pct <= 100, "{later:?}");
+}
+
+/// As the header has it, with room for two metrics.
+#[repr(C)]
+struct Asked {
+    head: GpmMetricsGet<*mut u8>,
+    metrics: [GpmMetric; 2],
+}
+
+impl Nvml {
+    fn has_counters(&self, device: u64) -> bool {
+        let mut support = GpmSupport { version: GPM_VERSION, supported: 7 };
+        let code = call!(self, b"nvmlGpmQueryDeviceSupport"(u64, *mut GpmSupport), device, &mut support);
+        assert_eq!(code, 0);
+        support.supported != 0
+    }
+
+    fn counters(&self) -> *mut u8 {
+        let mut sample = std::ptr::null_mut();
+        assert_eq!(call!(self, b"nvmlGpmSampleAlloc"(*mut *mut u8), &mut sample), 0);
+        sample
+    }
+
+    fn count(&self, device: u64, sample: *mut u8) -> u32 {
+        call!(self, b"nvmlGpmSampleGet"(u64, *mut u8), device, sample)
+    }
+
+    /// The whole call's result, and of each metric its own with its value.
+    fn used(&self, samples: [*mut u8; 2], ids: [c_uint; 2]) -> (u32, [(u32, f64); 2]) {
+        let metric = |id| GpmMetric { id, result: 7, value: -1.0, words: [std::ptr::null(); 3] };
+        let head = GpmMetricsGet { version: GPM_VERSION, count: 2, samples };
+        let mut asked = Asked { head, metrics: ids.map(metric) };
+        let code = call!(self, b"nvmlGpmMetricsGet"(*mut Asked), &mut asked);
+        (code, asked.metrics.map(|metric| (metric.result, metric.value)))
+    }
+}
+
+#[test]
+fn bandwidth_is_counted_between_two_samples() {
+    let sim = Sim::start();
+    let nvml = Nvml::of(&sim);
+    let device = nvml.device(0).unwrap();
+    assert!(nvml.has_counters(device));
+    let samples = [nvml.counters(), nvml.counters()];
+    let asked = [GPM_DRAM_BANDWIDTH, 1];
+    assert_eq!(nvml.used(samples, asked).0, result::INVALID_ARGUMENT, "neither was taken");
+    let mut client = sim.client().ready();
+    client.must("launch 400000");
+    until("windows in which it ran throughout", || (nvml.utilization(device).unwrap().gpu == 100).then_some(()));
+    let used = || {
+        assert_eq!(nvml.count(device, samples[0]), 0);
+        std::thread::sleep(std::time::Duration::from_millis(1_000));
+        assert_eq!(nvml.count(device, samples[1]), 0);
+        nvml.used(samples, asked)
+    };
+    let (code, [(of_memory, share), (other, _)]) = used();
+    assert_eq!((code, of_memory, other), (0, 0, result::NOT_SUPPORTED));
+    assert!((20.0..30.0).contains(&share), "{share}");
+    drop(client);
+    until("an idle GPU", || (nvml.utilization(device).unwrap().gpu == 0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let (code, [(_, share), _]) = used();
+    assert!(code == 0 && share == 0.0, "{code} {share}");
+    for sample in samples {
+        assert_eq!(call!(nvml, b"nvmlGpmSampleFree"(*mut u8), sample), 0);
+    }
+    assert_eq!(call!(nvml, b"nvmlGpmSampleFree"(*mut u8), std::ptr::null_mut()), result::INVALID_ARGUMENT);
+}
+
+#[test]
+fn gpus_before_hopper_have_no_counters() {
+    let sim = Sim::with(|options| options.profile = berth_sim::Profile::builtin("a100").unwrap());
+    let nvml = Nvml::of(&sim);
+    let device = nvml.device(0).unwrap();
+    assert!(!nvml.has_counters(device));
+    assert_eq!(nvml.count(device, nvml.counters()), result::NOT_SUPPORTED);
 }
 
 #[test]

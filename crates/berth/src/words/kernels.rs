@@ -134,6 +134,8 @@ mod tests {
             kernel_spread: None,
             longest_kernel_seconds: None,
             prediction_error: None,
+            sm_share: None,
+            bandwidth_share: None,
             requests: Default::default(),
             counters: Default::default(),
         }

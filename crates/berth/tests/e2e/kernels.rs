@@ -1,6 +1,7 @@
 //! Scheduling at the level of kernels: the real daemon, its socket, and real processes that speak the protocol, well and badly.
 
 mod auto;
+mod bandwidth;
 mod client;
 mod freed;
 mod hostile;

@@ -24,6 +24,8 @@ impl Page<'_, '_> {
         self.gauges(names::KERNEL_CHOSEN, level.auto.iter().map(|choice| (chosen(choice), 1.0)))?;
         self.gauges(names::KERNEL_TIME, known(rows, |row| row.kernel_seconds))?;
         self.gauges(names::KERNEL_ERROR, known(rows, |row| row.prediction_error))?;
+        self.gauges(names::KERNEL_SMS, known(rows, |row| row.sm_share))?;
+        self.gauges(names::KERNEL_BANDWIDTH, known(rows, |row| row.bandwidth_share))?;
         self.counters(names::KERNEL_LAUNCHES, rows.iter().map(|row| (labels(row), float(row.counters.launches))))?;
         self.counters(names::KERNEL_STOPS, rows.iter().map(|row| (labels(row), float(row.counters.stops))))?;
         let given_up = rows.iter().map(|row| (labels(row), float(row.counters.stops_given_up)));

@@ -131,6 +131,33 @@ fn the_real_probe_keeps_the_contract() {
     contract(&mut SimHost::start(Sharing::default()));
 }
 
+#[test]
+fn bandwidth_is_told_between_two_readings_of_gpus_that_count_it() {
+    let mut host = SimHost::start(Sharing::default());
+    let mut probe = host.open();
+    assert_eq!(probe.bandwidth(), [], "no inventory was taken");
+    probe.inventory().unwrap();
+    assert_eq!(probe.bandwidth(), [], "nothing is known of the time before");
+    let told = |probe: &mut NvmlProbe| {
+        let mut told = Vec::new();
+        eventually("both are told of", || {
+            told = probe.bandwidth();
+            told.iter().map(|told| told.gpu).eq([FIRST, SECOND])
+        });
+        told
+    };
+    let first = told(&mut probe);
+    assert!(first.iter().all(|told| told.share == 0.0 && told.since < told.until), "{first:?}");
+    let next = told(&mut probe);
+    assert!(next.iter().zip(&first).all(|(next, first)| next.since >= first.until), "one after the other");
+    probe.inventory().unwrap();
+    assert_eq!(probe.bandwidth(), [], "who is who may have changed");
+    host.restart(|host| host.profile = "a100");
+    let mut older = host.open();
+    older.inventory().unwrap();
+    assert_eq!((older.bandwidth(), older.bandwidth()), (vec![], vec![]));
+}
+
 fn watching(host: &mut SimHost) -> (NvmlProbe, u32) {
     let mut probe = host.open();
     probe.inventory().unwrap();

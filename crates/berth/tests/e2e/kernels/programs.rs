@@ -133,7 +133,7 @@ impl Drop for Program {
     }
 }
 
-fn with_library(cgroup: &Cgroup, host: &Host, library: &Path, args: &[&str]) -> Command {
+pub fn with_library(cgroup: &Cgroup, host: &Host, library: &Path, args: &[&str]) -> Command {
     let mut command = cgroup.command(BERTH);
     command.arg("load").args(args).args(["--library", &host.library("libcuda.so.1")]);
     command.env("LD_PRELOAD", library).env("BERTH_SHIM_SOCKET", host.file("clients/shim.sock"));
