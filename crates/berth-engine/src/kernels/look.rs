@@ -121,9 +121,11 @@ impl Gpu {
             match verdict {
                 Verdict::Part { yields, leads } => {
                     self.links.part_two(yields.0, leads.0, shim, now);
-                    news.push(News::Parted { tenant: yields.1.clone(), from: leads.1.clone() });
-                    self.parted.insert((yields.1, leads.1));
-                    self.plan_anew();
+                    // Whoever says so again and again is heard once.
+                    if self.parted.insert((yields.1.clone(), leads.1.clone())) {
+                        news.push(News::Parted { tenant: yields.1, from: leads.1 });
+                        self.plan_anew();
+                    }
                 }
                 Verdict::Refuse { tenant, reason } => news.push(News::Refused { tenant, reason }),
             }
