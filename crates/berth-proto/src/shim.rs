@@ -15,8 +15,8 @@ pub mod sys;
 
 pub use message::{FromClient, FromDaemon, MessageError};
 pub use pages::{
-    LANES, LaneLedger, LaneOrders, Ledger, Orders, REQUESTS, Request, RequestSlot, SAMPLES, Sample, SampleKind,
-    SampleSlot, Stop,
+    LANES, LaneLedger, LaneOrders, Ledger, MOST_LEADS, MOST_YIELDS, Orders, REQUESTS, Request, RequestSlot, SAMPLES,
+    Sample, SampleKind, SampleSlot, Stop,
 };
 
 /// Of messages and layouts together. A daemon that does not know a client's version refuses it by name; the client then goes on without.

@@ -1,6 +1,6 @@
 //! Carrying out a plan on one GPU: links, the daemon's own words, and what each client is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::Mono;
@@ -9,6 +9,7 @@ use berth_policy::kernels::{self, Member, Orders, Plan};
 use super::gpu::{Cast, Gpu};
 use super::links::Pair;
 use super::orders::{Everybody, Told};
+use super::room;
 
 impl Gpu {
     pub(super) fn carry_out(
@@ -19,15 +20,11 @@ impl Gpu {
         shim: &Shim,
         now: Mono,
     ) {
-        let end = |id: kernels::ClientId| self.present.get(&ClientId(id.0)).map(|one| one.end);
-        let mut wanted: Vec<Pair> = plan
-            .yields
+        let mut wanted = self.choose(plan);
+        let waits: BTreeMap<End, bool> = clients
             .iter()
-            .filter(|link| !self.are_parted(link.who, link.to))
-            .filter_map(|link| Some((end(link.who)?, Some(end(link.to)?))))
+            .filter_map(|client| Some((self.end(client.id)?, self.waits(plan, clients, client, &wanted))))
             .collect();
-        let waits: BTreeMap<End, bool> =
-            clients.iter().filter_map(|client| Some((end(client.id)?, self.waits(plan, clients, client)))).collect();
         // Equals yield to the daemon from the first time that one of them has to wait.
         let turns = waits.values().any(|waits| *waits);
         wanted.extend(waits.keys().filter(|_| turns).map(|end| (*end, None)));
@@ -108,6 +105,20 @@ impl Gpu {
         }
     }
 
+    /// The pairs of a plan that are to be linked.
+    fn choose(&self, plan: &Plan) -> BTreeSet<Pair> {
+        let may_be = plan.yields.iter().filter(|link| !self.are_parted(link.who, link.to));
+        let wanted = may_be.filter_map(|link| {
+            let leads = self.present.get(&ClientId(link.to.0))?;
+            Some((self.end(link.who)?, leads.end, &leads.tenant))
+        });
+        room::choose(wanted, &|pair| self.links.has(pair))
+    }
+
+    fn end(&self, id: kernels::ClientId) -> Option<End> {
+        self.present.get(&ClientId(id.0)).map(|one| one.end)
+    }
+
     /// Whether there may be no link between these.
     fn are_parted(&self, who: kernels::ClientId, to: kernels::ClientId) -> bool {
         let tenant = |id: kernels::ClientId| self.present.get(&ClientId(id.0)).map(|one| one.tenant.clone());
@@ -115,12 +126,12 @@ impl Gpu {
     }
 
     /// Whether the daemon has it wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is
-    /// done. One that cannot be linked to whom it yields does.
-    fn waits(&self, plan: &Plan, clients: &[kernels::Client], who: &kernels::Client) -> bool {
+    /// done. One that is not linked to whom it yields does.
+    fn waits(&self, plan: &Plan, clients: &[kernels::Client], who: &kernels::Client, linked: &BTreeSet<Pair>) -> bool {
         let runs = |id: kernels::ClientId| plan.runs(id) && clients.iter().any(|client| client.id == id && client.busy);
-        let own = || plan.yields.iter().filter(|link| link.who == who.id && runs(link.to));
-        let is_linked = own().any(|link| !self.are_parted(link.who, link.to));
-        let is_unlinked = own().any(|link| self.are_parted(link.who, link.to));
-        (!plan.runs(who.id) && !is_linked) || is_unlinked
+        let mut own = plan.yields.iter().filter(|link| link.who == who.id && runs(link.to)).peekable();
+        let yields = own.peek().is_some();
+        let is_linked = |to| self.end(who.id).is_some_and(|end| linked.contains(&(end, self.end(to))));
+        (!plan.runs(who.id) && !yields) || own.any(|link| !is_linked(link.to))
     }
 }

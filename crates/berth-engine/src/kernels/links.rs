@@ -8,11 +8,12 @@
 //! One that may not lead any more is unlinked at once, whatever plans want. The pages of links that were taken away are looked at for a
 //! while: whoever has lost a lead may not go on stopping others with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Link, Shim};
 use berth_model::Mono;
+use berth_proto::shim::{MOST_LEADS, MOST_YIELDS};
 
 /// How long a link is kept that no plan wants.
 const KEPT: Duration = Duration::from_secs(2);
@@ -20,8 +21,6 @@ const KEPT: Duration = Duration::from_secs(2);
 const LED_WITHIN: Duration = Duration::from_secs(2);
 /// How long the page of a link is looked at that was taken away.
 const LOOKED_AT: Duration = Duration::from_secs(10);
-/// Links on one GPU; more pairs than that do not yield to each other.
-const MOST: usize = 2_048;
 /// Pages that are looked at after their links; of more, the oldest are let go.
 const MOST_LEFT: usize = 512;
 
@@ -62,23 +61,8 @@ pub(super) struct Known {
 }
 
 impl Links {
-    /// Makes what is missing and takes away what nobody has wanted for a while.
-    pub fn want(&mut self, wanted: &[Pair], is_busy: &dyn Fn(End) -> bool, shim: &Shim, now: Mono) {
-        for pair in wanted {
-            let is_led_now = pair.1.is_some_and(is_busy);
-            if let Some(kept) = self.all.get_mut(pair) {
-                if kept.unwanted_since.take().is_some() {
-                    kept.link.mute(false);
-                    kept.lend_if(is_led_now);
-                }
-            } else if self.all.len() < MOST
-                && let Some(link) = shim.link(pair.0, pair.1)
-            {
-                let mut kept = Kept { link, made: now, unwanted_since: None, is_lent: false };
-                kept.lend_if(is_led_now);
-                self.all.insert(*pair, kept);
-            }
-        }
+    /// Makes what is missing and takes away what nobody has wanted for a while, or what is in the way of others.
+    pub fn want(&mut self, wanted: &BTreeSet<Pair>, is_busy: &dyn Fn(End) -> bool, shim: &Shim, now: Mono) {
         for (_, kept) in self.all.iter_mut().filter(|(pair, _)| !wanted.contains(pair)) {
             if kept.unwanted_since.is_none() {
                 kept.unwanted_since = Some(now);
@@ -87,7 +71,40 @@ impl Links {
                 kept.link.lower();
             }
         }
-        self.unlink(|_, kept| kept.is_over(now), shim, now);
+        let in_the_way = self.in_the_way(wanted);
+        self.unlink(|pair, kept| kept.is_over(now) || in_the_way.contains(pair), shim, now);
+        for pair in wanted {
+            let is_led_now = pair.1.is_some_and(is_busy);
+            if let Some(kept) = self.all.get_mut(pair) {
+                if kept.unwanted_since.take().is_some() {
+                    kept.link.mute(false);
+                    kept.lend_if(is_led_now);
+                }
+            } else if let Some(link) = shim.link(pair.0, pair.1) {
+                let mut kept = Kept { link, made: now, unwanted_since: None, is_lent: false };
+                kept.lend_if(is_led_now);
+                self.all.insert(*pair, kept);
+            }
+        }
+    }
+
+    /// Links that nobody wants now, of those who have no room for them beside what is wanted.
+    fn in_the_way(&self, wanted: &BTreeSet<Pair>) -> BTreeSet<Pair> {
+        let all: BTreeSet<&Pair> = self.all.keys().chain(wanted).collect();
+        let (mut yields, mut leads) = (BTreeMap::<End, usize>::new(), BTreeMap::<End, usize>::new());
+        for (follower, leader) in all {
+            *yields.entry(*follower).or_default() += 1;
+            leader.iter().for_each(|leader| *leads.entry(*leader).or_default() += 1);
+        }
+        let is_crowded = |(follower, leader): &&Pair| {
+            yields[follower] > MOST_YIELDS || leader.is_some_and(|leader| leads[&leader] > MOST_LEADS)
+        };
+        let unwanted = self.all.iter().filter(|(_, kept)| kept.unwanted_since.is_some()).map(|(pair, _)| pair);
+        unwanted.filter(is_crowded).copied().collect()
+    }
+
+    pub fn has(&self, pair: &Pair) -> bool {
+        self.all.contains_key(pair)
     }
 
     /// Takes these links away. Both ends are told, and nobody is left standing.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_model::kernels::{KernelNews, KernelRole};
 use berth_model::settings::KernelPolicyName;
 use berth_policy::kernels::Voice;
-use berth_proto::shim::Request;
+use berth_proto::shim::{MOST_YIELDS, Request};
 
 use super::standing::Standing;
 
@@ -59,6 +59,33 @@ fn a_leader_that_comes_too_late_for_its_page_gets_another() {
     stage.pass(ms(10), &mut [&mut server, &mut trainer]);
     assert_eq!((server.leads.len(), trainer.yields.len()), (1, 1));
     assert!(server.leads.keys().copied().next() > first);
+}
+
+#[test]
+fn one_that_yields_to_more_than_its_library_takes_waits_for_the_others_by_the_daemon_s_word() {
+    let mut stage = Stage::start();
+    let mut trainer = stage.client("trainer", &[]);
+    let first = stage.client("server", GOAL);
+    let mut servers: Vec<Client> =
+        std::iter::once(first).chain((1..20).map(|_| stage.client_on("server", 0))).collect();
+    let mut everybody: Vec<&mut Client> = servers.iter_mut().chain([&mut trainer]).collect();
+    stage.pass(ms(5), &mut everybody);
+    assert!(trainer.yields.len() <= MOST_YIELDS, "{}", trainer.yields.len());
+    trainer.works(true, stage.now);
+    for number in 0..servers.len() {
+        servers[number].works(true, stage.now);
+        servers[number].raise(1);
+        let mut everybody: Vec<&mut Client> = servers.iter_mut().chain([&mut trainer]).collect();
+        stage.pass(ms(2), &mut everybody);
+        let is_linked = !servers[number].leads.is_empty();
+        assert!(trainer.is_stopped(), "by number {number}, linked: {is_linked}");
+        servers[number].raise(0);
+        servers[number].works(false, stage.now);
+        let mut everybody: Vec<&mut Client> = servers.iter_mut().chain([&mut trainer]).collect();
+        stage.pass(ms(2), &mut everybody);
+        assert!(!trainer.is_stopped(), "nobody else has work");
+    }
+    assert!(servers.iter().any(|server| server.leads.is_empty()), "not all are linked");
 }
 
 #[test]

@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// GPUs of one client that are told apart; work on others is passed on untouched.
 pub const LANES: usize = 8;
+/// Links of one client on one GPU: those on which it yields, and those on which others yield to it. A library has room for some more, since one that is taken
+/// away keeps its place for a moment.
+pub const MOST_YIELDS: usize = 12;
+pub const MOST_LEADS: usize = 56;
 /// Slots of the ring of measured work.
 pub const SAMPLES: usize = 512;
 /// Slots of the ring of finished requests.
