@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use berth_model::{Mono, TenantKey};
+use berth_model::{Mono, ProcessFacts};
 use berth_proto::shim::FromDaemon;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown};
@@ -21,32 +21,34 @@ const MOST_FILES: usize = 2;
 #[derive(Debug)]
 pub struct Connection {
     pub socket: Arc<OwnedFd>,
+    /// Who it is.
+    pub facts: Arc<ProcessFacts>,
     pub stage: Stage,
     pub budget: Budget,
     pub since: Mono,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Has said nothing yet.
     Silent,
     /// Waits for a word whether it is let attach.
-    Asking { tenant: TenantKey },
+    Asking,
     /// Bits of the lanes it has told.
-    Attached { tenant: TenantKey, lanes: u8 },
-    /// Was hung up on; it is gone when the kernel says so.
-    Ending { tenant: Option<TenantKey> },
+    Attached { lanes: u8 },
+    /// Was hung up on; it is gone when the kernel says so. It may have asked before.
+    Ending { has_asked: bool },
 }
 
 impl Connection {
-    pub fn new(socket: OwnedFd, now: Mono) -> Self {
+    pub fn new(socket: OwnedFd, facts: Arc<ProcessFacts>, now: Mono) -> Self {
         let budget = Budget::new(AT_ONCE, PER_SECOND, now);
-        Self { socket: Arc::new(socket), stage: Stage::Silent, budget, since: now }
+        Self { socket: Arc::new(socket), facts, stage: Stage::Silent, budget, since: now }
     }
 
     /// Whether it has told of this lane.
     pub fn has(&self, lane: u8) -> bool {
-        matches!(self.stage, Stage::Attached { lanes, .. } if lanes & 1 << lane != 0)
+        matches!(self.stage, Stage::Attached { lanes } if lanes & 1 << lane != 0)
     }
 
     /// `false` if there was no room for it, or nobody hears it any more: the connection is hung up on then.
@@ -64,18 +66,19 @@ impl Connection {
 
     /// The thread that reads hears of it like of any other hang-up.
     pub fn hang_up(&mut self) {
-        self.stage = Stage::Ending { tenant: self.stage.tenant().cloned() };
+        self.stage = Stage::Ending { has_asked: self.stage.has_asked() };
         // Fails only if the other side was faster.
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 }
 
 impl Stage {
-    pub fn tenant(&self) -> Option<&TenantKey> {
+    /// Others were told of it.
+    pub fn has_asked(self) -> bool {
         match self {
-            Self::Silent => None,
-            Self::Asking { tenant } | Self::Attached { tenant, .. } => Some(tenant),
-            Self::Ending { tenant } => tenant.as_ref(),
+            Self::Silent => false,
+            Self::Asking | Self::Attached { .. } => true,
+            Self::Ending { has_asked } => has_asked,
         }
     }
 }

@@ -10,6 +10,7 @@
 mod budget;
 mod connection;
 mod error;
+mod gate;
 mod high;
 mod link;
 mod place;

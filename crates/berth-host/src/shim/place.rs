@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use super::ShimError;
 
 /// Connections that wait to be accepted; more are turned away by the kernel.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1_024;
 const SOCKET_MODE: u32 = 0o666;
 const DIRECTORY_MODE: u32 = 0o755;
 

@@ -1,34 +1,34 @@
 //! The thread that accepts and reads. What it hears it tells; it waits for nobody.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use berth_model::ProcessFacts;
 use berth_proto::shim::message::{Lane, MESSAGE_BYTES, Refusal};
 use berth_proto::shim::{FromClient, FromDaemon, VERSION};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags, accept_with, recv, sockopt};
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 
-use super::budget::Budget;
 use super::connection::Stage;
+use super::gate::Gate;
 use super::high::high;
 use super::place::Place;
 use super::table::{State, Table};
-use super::{ClientClock, ClientId, Names, ShimError, Told, sys};
+use super::{ClientClock, ClientId, Names, ShimError, Told};
 use crate::clock;
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const FIRST_CLIENT: u64 = 2;
 
-/// Connections that are accepted at once, and in a second: a program that connects in a loop costs no more than that. Others wait in the
-/// kernel's queue meanwhile.
-const ACCEPT_AT_ONCE: u32 = 256;
-const ACCEPT_PER_SECOND: u32 = 200;
-/// When the next is accepted after that.
+/// Connections that are accepted before those who are here have their turn.
+const ACCEPTS_PER_TURN: usize = 128;
+/// When the next are accepted after a turn in which most were turned away: somebody connects as fast as it can, and others have to find the
+/// kernel's queue empty. And after a connection could not be accepted.
+const ACCEPT_SOON: Duration = Duration::from_millis(1);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
 /// Messages read from one connection before the others have their turn.
 const MESSAGES_PER_TURN: usize = 8;
@@ -39,11 +39,10 @@ pub struct Server {
     epoll: OwnedFd,
     listener: OwnedFd,
     table: Arc<Table>,
-    names: Names,
+    gate: Gate,
     tell: Tell,
-    accepts: Budget,
-    /// The listener is not watched until then.
-    is_resting: bool,
+    /// The listener is not watched for so long.
+    rests: Option<Duration>,
     _stop: Arc<OwnedFd>,
 }
 
@@ -71,16 +70,14 @@ impl Server {
             let added = epoll::add(&epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN);
             added.map_err(ShimError::io("watch the socket"))?;
         }
-        let accepts = Budget::new(ACCEPT_AT_ONCE, ACCEPT_PER_SECOND, clock::now());
-        Ok(Self { epoll, listener, table, names, tell, accepts, is_resting: false, _stop: stop })
+        Ok(Self { epoll, listener, table, gate: Gate::new(names), tell, rests: None, _stop: stop })
     }
 
     pub fn run(mut self) {
         let mut buffer = [MaybeUninit::<epoll::Event>::uninit(); 64];
         loop {
             let silent = self.table.lock().sweep(clock::now());
-            let rest = self.is_resting.then_some(ACCEPT_AGAIN);
-            let limit = silent.into_iter().chain(rest).min().map(timespec);
+            let limit = silent.into_iter().chain(self.rests).min().map(timespec);
             let tokens: Vec<u64> = match epoll::wait(&self.epoll, &mut buffer, limit.as_ref()) {
                 Ok((events, _)) => events.iter().map(|event| event.data.u64()).collect(),
                 Err(Errno::INTR) => continue,
@@ -92,7 +89,7 @@ impl Server {
             if tokens.contains(&STOP) {
                 return;
             }
-            if self.is_resting || tokens.contains(&LISTENER) {
+            if self.rests.is_some() || tokens.contains(&LISTENER) {
                 self.accept();
             }
             for token in tokens.into_iter().filter(|token| *token >= FIRST_CLIENT) {
@@ -102,40 +99,40 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        loop {
-            if !self.accepts.spend(clock::now()) {
-                self.rest(true);
-                return;
-            }
+        let mut turned_away = 0;
+        for _ in 0..ACCEPTS_PER_TURN {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.add(high(socket)),
-                Err(Errno::AGAIN) => break,
+                Ok(socket) => match self.gate.lets_in(&socket, clock::now()) {
+                    Some(facts) => self.add(high(socket), facts),
+                    None => turned_away += 1,
+                },
+                Err(Errno::AGAIN) => return self.rest(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // For want of descriptors, for example.
                 Err(error) => {
                     tracing::warn!(%error, "a kernel-level client could not be accepted");
-                    self.rest(true);
-                    return;
+                    return self.rest(Some(ACCEPT_AGAIN));
                 }
             }
         }
-        self.rest(false);
+        self.rest((turned_away * 2 > ACCEPTS_PER_TURN).then_some(ACCEPT_SOON));
     }
 
-    fn rest(&mut self, is_resting: bool) {
-        if self.is_resting == is_resting {
+    fn rest(&mut self, rests: Option<Duration>) {
+        if self.rests.is_some() == rests.is_some() {
+            self.rests = rests;
             return;
         }
-        let flags = if is_resting { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        let flags = if rests.is_some() { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         match epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags) {
-            Ok(()) => self.is_resting = is_resting,
+            Ok(()) => self.rests = rests,
             Err(error) => tracing::warn!(%error, "cannot rest from accepting"),
         }
     }
 
-    fn add(&self, socket: OwnedFd) {
+    fn add(&self, socket: OwnedFd, facts: Arc<ProcessFacts>) {
         let mut state = self.table.lock();
-        let client = state.add(socket, clock::now());
+        let client = state.add(socket, facts, clock::now());
         let socket = Arc::clone(&state.connections[&client].socket);
         let data = epoll::EventData::new_u64(FIRST_CLIENT + client.0);
         if let Err(error) = epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN) {
@@ -160,60 +157,42 @@ impl Server {
     /// The client is told of as gone if it was told of before.
     fn remove(&self, client: ClientId) {
         let removed = self.table.lock().connections.remove(&client);
-        if removed.is_some_and(|connection| connection.stage.tenant().is_some()) {
+        if removed.is_some_and(|connection| connection.stage.has_asked()) {
             (self.tell)(Told::Gone { client });
         }
     }
 
     fn asks(&self, client: ClientId, version: u32, clock_ns: u64) {
         let clock = ClientClock::of(clock_ns, clock::now().0);
-        let Some(socket) = self.table.lock().connections.get(&client).map(|found| Arc::clone(&found.socket)) else {
-            return;
-        };
-        // Without the lock: it reads files.
-        let facts = (version == VERSION).then(|| self.who(&socket));
         let mut state = self.table.lock();
-        let has_room = matches!(&facts, Some(Some(facts)) if state.has_room(&facts.tenant));
+        let Some(facts) = state.connections.get(&client).map(|found| Arc::clone(&found.facts)) else { return };
+        let has_room = state.has_room(&facts.tenant);
         let Some(connection) = state.connections.get_mut(&client) else { return };
         let facts = match facts {
             _ if connection.stage != Stage::Silent => return connection.hang_up(),
-            None => Err(Some(Refusal::Version)),
-            Some(None) => Err(None),
-            Some(Some(_)) if !has_room => Err(Some(Refusal::TooMany)),
-            Some(Some(facts)) => Ok(facts),
+            _ if version != VERSION => Err(Refusal::Version),
+            _ if !has_room => Err(Refusal::TooMany),
+            facts => Ok(facts),
         };
         match facts {
             Ok(facts) => {
-                connection.stage = Stage::Asking { tenant: facts.tenant.clone() };
+                connection.stage = Stage::Asking;
                 drop(state);
                 (self.tell)(Told::Asks { client, facts, clock });
             }
             Err(why) => {
                 tracing::debug!(version, ?why, "a process is not let attach");
-                if let Some(why) = why {
-                    connection.send(FromDaemon::Refused(why), &[]);
-                }
+                connection.send(FromDaemon::Refused(why), &[]);
                 connection.hang_up();
             }
         }
-    }
-
-    /// Who connected. Its pid could come to mean another before it is looked at, where the kernel gives no pidfd of it (before 6.5): then
-    /// the connection would have been hung up, unless a child has it.
-    fn who(&self, socket: &OwnedFd) -> Option<Arc<ProcessFacts>> {
-        let peer = sockopt::socket_peercred(socket).ok()?;
-        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).ok()?;
-        let pidfd = sys::peer_pidfd(socket).ok();
-        let facts = (self.names)(pid)?;
-        let is_same = pidfd.is_none_or(|pidfd| !is_readable(&pidfd));
-        is_same.then_some(facts)
     }
 
     fn lane(&self, client: ClientId, lane: Lane) {
         let mut state = self.table.lock();
         let Some(connection) = state.connections.get_mut(&client) else { return };
         match &mut connection.stage {
-            Stage::Attached { lanes, .. } if *lanes & 1 << lane.lane == 0 => *lanes |= 1 << lane.lane,
+            Stage::Attached { lanes } if *lanes & 1 << lane.lane == 0 => *lanes |= 1 << lane.lane,
             _ => return connection.hang_up(),
         }
         drop(state);
@@ -243,12 +222,6 @@ fn next_message(state: &mut State, client: ClientId) -> Read {
         }
         None => Read::Over,
     }
-}
-
-/// A pidfd is readable from the moment its process has ended.
-fn is_readable(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-    !matches!(poll(&mut fds, Some(&timespec(Duration::ZERO))), Ok(0))
 }
 
 pub fn timespec(duration: Duration) -> Timespec {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_model::{Mono, TenantKey};
+use berth_model::{Mono, ProcessFacts, TenantKey};
 use berth_proto::shim::message::Refusal;
 use berth_proto::shim::sys::{Page, Writers};
 use berth_proto::shim::{FromDaemon, VERSION};
@@ -17,8 +17,8 @@ use super::connection::{Connection, Stage};
 use super::link::{End, Link};
 use super::{CLIENTS, CLIENTS_PER_TENANT, ClientId, Pages};
 
-/// Connections that have not said who they are.
-const SILENT: usize = 64;
+/// Connections of one tenant that have said nothing yet.
+const SILENT: usize = 16;
 /// How long a connection may be silent.
 const SPEAK_WITHIN: Duration = Duration::from_secs(5);
 
@@ -42,8 +42,9 @@ impl Table {
     pub fn welcome(&self, client: ClientId) -> Option<Arc<Pages>> {
         let mut state = self.lock();
         let connection = state.connections.get_mut(&client)?;
-        let Stage::Asking { tenant } = &connection.stage else { return None };
-        let attached = Stage::Attached { tenant: tenant.clone(), lanes: 0 };
+        if connection.stage != Stage::Asking {
+            return None;
+        }
         let (pages, [ledger, orders]) = match make_pages() {
             Ok(made) => made,
             Err(error) => {
@@ -52,7 +53,7 @@ impl Table {
                 return None;
             }
         };
-        connection.stage = attached;
+        connection.stage = Stage::Attached { lanes: 0 };
         let welcome = FromDaemon::Welcome { version: VERSION, client: client.0 };
         connection.send(welcome, &[ledger.as_fd(), orders.as_fd()]).then(|| Arc::new(pages))
     }
@@ -109,9 +110,11 @@ impl Table {
 }
 
 impl State {
-    /// Of too many that say nothing the one that has for longest is hung up on: who means it speaks at once.
-    pub fn add(&mut self, socket: OwnedFd, now: Mono) -> ClientId {
-        let silent = self.connections.iter_mut().filter(|(_, connection)| connection.stage == Stage::Silent);
+    /// Of too many of a tenant that say nothing the one that has for longest is hung up on: who means it speaks at once.
+    pub fn add(&mut self, socket: OwnedFd, facts: Arc<ProcessFacts>, now: Mono) -> ClientId {
+        let is_its =
+            |connection: &Connection| connection.stage == Stage::Silent && connection.facts.tenant == facts.tenant;
+        let silent = self.connections.iter_mut().filter(|(_, connection)| is_its(connection));
         let mut silent: Vec<_> = silent.collect();
         if silent.len() >= SILENT
             && let Some((_, longest)) = silent.iter_mut().min_by_key(|(client, _)| **client)
@@ -120,13 +123,14 @@ impl State {
         }
         self.last_client += 1;
         let client = ClientId(self.last_client);
-        self.connections.insert(client, Connection::new(socket, now));
+        self.connections.insert(client, Connection::new(socket, facts, now));
         client
     }
 
     /// Whether one more of this tenant may attach.
     pub fn has_room(&self, tenant: &TenantKey) -> bool {
-        let others = self.connections.values().filter_map(|connection| connection.stage.tenant());
+        let told = self.connections.values().filter(|connection| connection.stage.has_asked());
+        let others = told.map(|connection| &connection.facts.tenant);
         let (all, own) = others.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other.is(tenant))));
         all < CLIENTS && own < CLIENTS_PER_TENANT
     }

@@ -174,6 +174,20 @@ fn one_that_attaches_a_thousand_times() {
 }
 
 #[test]
+fn one_that_connects_without_end() {
+    harms_only_itself("one_that_connects_without_end", |scene, library| {
+        let hostile = taking_part(&scene.host, &scene.daemon, "hostile");
+        hostile.tell("knock").says("knocks");
+        for name in ["first", "second", "third"] {
+            let newcomer = Program::start(&scene.host, library, name, &["train", "--kernels", "10"]);
+            until("a newcomer to attach beside it", || row(&scene.daemon, &newcomer.key()));
+            newcomer.end();
+        }
+        hostile
+    });
+}
+
+#[test]
 fn one_that_writes_garbage_into_its_memory_while_it_is_read() {
     harms_only_itself("one_that_writes_garbage_into_its_memory_while_it_is_read", |scene, _| {
         let hostile = taking_part(&scene.host, &scene.daemon, "hostile");

@@ -41,6 +41,15 @@ impl Process {
                     drop(kept);
                 });
             }
+            // Connects and hangs up, in a loop.
+            ["knock"] => {
+                std::thread::spawn(move || {
+                    loop {
+                        let _ = packet_socket(&path);
+                    }
+                });
+                say("knocks");
+            }
             // Random bytes anywhere in its ledger.
             ["scribble"] => {
                 let file = Arc::clone(self.ledger_file.as_ref().unwrap());
