@@ -104,7 +104,7 @@ tests() {
         triple=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
         export "CARGO_TARGET_${triple}_RUNNER=$PWD/scripts/root-runner.sh"
     fi
-    BERTH_TEST_REQUIRED=$required cargo test --locked --workspace 9>&-
+    BERTH_TEST_REQUIRED=$required cargo test --locked --workspace --no-fail-fast 9>&-
 }
 
 # Every interleaving of the task table's sequence lock; a build of its own, since loom replaces the atomics.

@@ -7,9 +7,9 @@ use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError as Code;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::{Device, Nvml};
-use nvml_wrapper_sys::bindings::nvmlGpmSample_t;
 
 use super::error::is_absent;
+use super::sys::KeptSample;
 use crate::clock;
 
 /// Over more than this a mean says little of now.
@@ -23,15 +23,11 @@ pub struct Counters {
     are_absent: bool,
 }
 
-/// Kept between two calls, so it cannot borrow the library it is of.
 #[derive(Debug)]
 struct Reading {
-    sample: nvmlGpmSample_t,
+    sample: KeptSample,
     at: Mono,
 }
-
-// SAFETY: a sample is memory of the library's, which any thread may use, one at a time.
-unsafe impl Send for Reading {}
 
 impl Counters {
     /// What was used since they were last read; `None` the first time, after a long time, and where there are none.
@@ -42,27 +38,20 @@ impl Counters {
         let sample = device.gpm_sample();
         self.are_absent = sample.as_ref().is_err_and(is_absent);
         let (sample, until) = (sample.ok()?, clock::now());
-        let before = self.last.take().map(|last| (last.at, last.into_sample(nvml)));
+        let before = self.last.take().map(|last| (last.at, last.sample.into_sample(nvml)));
         let recent = before.filter(|(since, _)| until.since(*since) <= LONGEST);
         let used = recent.and_then(|(since, before)| {
             let share = used_between(nvml, &before, &sample).ok()??;
             Some(BandwidthUse { gpu, share, since, until })
         });
-        self.last = Some(Reading { sample: sample.into_handle(), at: until });
+        self.last = Some(Reading { sample: KeptSample::of(sample), at: until });
         used
     }
 
     /// The library is about to be closed, or another GPU comes in this one's place.
     pub fn forget(&mut self, nvml: &Nvml) {
-        drop(self.last.take().map(|last| last.into_sample(nvml)));
+        drop(self.last.take().map(|last| last.sample.into_sample(nvml)));
         self.are_absent = false;
-    }
-}
-
-impl Reading {
-    fn into_sample(self, nvml: &Nvml) -> GpmSample<'_> {
-        // SAFETY: it was taken out of a sample of this library, nobody else has it, and whoever closes the library forgets it first.
-        unsafe { GpmSample::from_handle(nvml, self.sample) }
     }
 }
 

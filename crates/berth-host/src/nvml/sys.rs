@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use nvml_wrapper::error::{NvmlError as Code, nvml_sym, nvml_try};
+use nvml_wrapper::gpm::GpmSample;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE,
-    nvmlReturn_t,
+    NvmlLib, nvmlGpmSample_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t,
+    nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE, nvmlReturn_t,
 };
 
 /// Room for this many more than were there last time; then a newcomer costs no second call.
@@ -31,6 +32,25 @@ pub enum List {
 pub struct Buffers {
     processes: Vec<nvmlProcessInfo_t>,
     samples: Vec<nvmlProcessUtilizationSample_t>,
+}
+
+/// A reading of a GPU's counters between two calls, when it cannot borrow the library it is of.
+#[derive(Debug)]
+pub struct KeptSample(nvmlGpmSample_t);
+
+// SAFETY: a sample is memory of the library's, which any thread may use, one at a time.
+unsafe impl Send for KeptSample {}
+
+impl KeptSample {
+    pub fn of(sample: GpmSample<'_>) -> Self {
+        Self(sample.into_handle())
+    }
+
+    /// Of the library it was taken from, which whoever closes it does first.
+    pub fn into_sample(self, nvml: &Nvml) -> GpmSample<'_> {
+        // SAFETY: it was taken out of a sample of this library, and nobody else has it.
+        unsafe { GpmSample::from_handle(nvml, self.0) }
+    }
 }
 
 /// The first function berth cannot do without that `library` lacks; the loader's words if it cannot be loaded at all.
