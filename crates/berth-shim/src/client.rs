@@ -14,6 +14,7 @@ use crate::attach::Connection;
 use crate::blind::Blind;
 use crate::book::Book;
 use crate::estimate::Estimates;
+use crate::freeing::Freeing;
 use crate::lane::Lane;
 use crate::leaving::Leaving;
 use crate::preempt::Preemption;
@@ -22,7 +23,7 @@ use crate::state::{self, MEMORY, WORK};
 use crate::streams::{Identity, Streams, default_key};
 use crate::sys::current::Kept;
 use crate::sys::driver::Driver;
-use crate::sys::process;
+use crate::sys::process::{self, KeepErrno};
 use crate::sys::stop::Readers;
 
 /// How long a GPU's first use waits for its orders, so that a cap counts from the first allocation on.
@@ -47,8 +48,7 @@ pub(crate) struct Client {
     meeting: Mutex<()>,
     /// Held by the thread that looks at the GPU while it uses events, and by whoever takes them away.
     events: Mutex<()>,
-    /// Streams of our own, with which the GPU sets words to 0, and their contexts. Only with `events` held.
-    pub(crate) freeing: Mutex<Vec<(u64, u64)>>,
+    pub(crate) freeing: Freeing,
     looker: OnceLock<Thread>,
     /// When the thread that looks at the GPU last came to an end of it.
     pub(crate) looked_at_ns: AtomicU64,
@@ -83,7 +83,7 @@ impl Client {
             opening: Mutex::default(),
             meeting: Mutex::default(),
             events: Mutex::default(),
-            freeing: Mutex::default(),
+            freeing: Freeing::default(),
             looker: OnceLock::new(),
             looked_at_ns: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -113,6 +113,7 @@ impl Client {
     /// Has the GPU be looked at soon. No descriptor is in it that a program could close.
     pub(crate) fn ring(&self) {
         if let Some(thread) = self.looker.get() {
+            let _errno = KeepErrno::new();
             thread.unpark();
         }
     }
@@ -238,6 +239,7 @@ impl Client {
     /// A stream that is seen for the first time.
     #[cold]
     fn meet(&self, handle: u64, key: u64, thread: u64) -> Option<Seen> {
+        let _errno = KeepErrno::new();
         let current = self.driver.current_context();
         let is_named = handle > STREAM_PER_THREAD;
         let context = if is_named { self.driver.context_of(handle).or(current)? } else { current? };
@@ -291,7 +293,7 @@ impl Client {
             drop(self.streams.forget(|stream| stream.context.load(Ordering::Relaxed) == context));
             self.samples.forget(|gone| gone == context);
             self.blind.forget(context);
-            self.freeing.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _)| *of != context);
+            self.freeing.forget(context);
             for (index, lane) in self.lanes.iter().enumerate() {
                 lane.forget_addresses(context);
                 if let Ok(mut long) = lane.long.lock() {

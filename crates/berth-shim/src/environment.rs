@@ -1,6 +1,7 @@
 //! What is read from the environment: all of it, here.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use berth_proto::shim::SOCKET_VARIABLE;
@@ -21,7 +22,11 @@ pub(crate) fn wants_log() -> bool {
     std::env::var_os(LOG_VARIABLE).is_some_and(|value| value == "1")
 }
 
+/// Read once: a thread of ours must not read what the program may be writing.
 pub(crate) fn wait() -> Duration {
-    let asked = std::env::var(WAIT_VARIABLE).ok().and_then(|text| text.parse().ok());
-    Duration::from_millis(asked.unwrap_or(WAIT_MS))
+    static WAIT: OnceLock<Duration> = OnceLock::new();
+    *WAIT.get_or_init(|| {
+        let asked = std::env::var(WAIT_VARIABLE).ok().and_then(|text| text.parse().ok());
+        Duration::from_millis(asked.unwrap_or(WAIT_MS))
+    })
 }

@@ -47,7 +47,9 @@ pub(crate) struct Place {
     key: AtomicU64,
     /// 0 until it was measured.
     took_ns: AtomicU64,
-    seen: AtomicU32,
+    /// Pieces until the next is measured, and how many of the first were.
+    left: AtomicU32,
+    measured: AtomicU32,
     /// Blocks that fit on an SM; 0 until it was asked for.
     blocks_per_sm: AtomicU32,
 }
@@ -65,8 +67,12 @@ impl Shape {
             _ => u64::from(64 - self.bytes.leading_zeros()),
         };
         let shape = u64::from(self.blocks) << 32 | u64::from(self.threads_per_block);
-        let parts = [u64::from(self.kind as u8) ^ size_class << 8, self.function, shape];
-        parts.into_iter().fold(0, |key, part| mix(key ^ part)) | 1
+        let kind = u64::from(self.kind as u8) ^ size_class << 8;
+        // Side by side, which takes a third of the time of one after the other.
+        let function = self.function.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let shape = shape.wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(32);
+        let kind = kind.wrapping_mul(0x94d0_49bb_1331_11eb).rotate_left(16);
+        mix(function ^ shape ^ kind) | 1
     }
 
     /// What is assumed before anything was measured.
@@ -112,10 +118,27 @@ impl Place {
         Some(self.took_ns.load(Ordering::Relaxed)).filter(|took| *took > 0)
     }
 
-    /// Counts a piece of work and says whether it is to be measured: the first ones, then one in `every`; none for 0.
+    /// Counts a piece of work and says whether it is to be measured: the first ones, then one in `every`; none for 0. Two that count at once may
+    /// count as one.
     pub(crate) fn is_due(&self, every: u32) -> bool {
-        let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        every > 0 && (seen < FIRST || seen.is_multiple_of(every))
+        match self.left.load(Ordering::Relaxed) {
+            0 if every == 0 => false,
+            0 => {
+                let measured = self.measured.load(Ordering::Relaxed) + 1;
+                self.measured.store(measured.min(FIRST), Ordering::Relaxed);
+                let left = match measured {
+                    ..FIRST => 0,
+                    FIRST => every.saturating_sub(FIRST),
+                    _ => every - 1,
+                };
+                self.left.store(left, Ordering::Relaxed);
+                true
+            }
+            left => {
+                self.left.store(left - 1, Ordering::Relaxed);
+                false
+            }
+        }
     }
 
     /// How many blocks fit on an SM, if that is known.

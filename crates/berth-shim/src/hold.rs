@@ -69,7 +69,8 @@ fn may_add_wait(client: &Client, seen: &Seen, handle: u64) -> bool {
     }
     let until = longest_wait(client, seen);
     let gate = stream.gate.load(Ordering::Acquire);
-    while gate != 0 && client.driver.progress(gate, seen.context) == Progress::UnderWay {
+    let is_under_way = || client.driver.relaxed(|| client.driver.progress(gate, seen.context)) == Progress::UnderWay;
+    while gate != 0 && is_under_way() {
         if process::now_ns() > until || CAPTURES.any() || !client.is_up() {
             return false;
         }
@@ -99,7 +100,9 @@ fn wait_here(client: &Client, seen: &Seen, reading: &Reading<'_>) {
     let lane = &client.lanes[seen.lane];
     let until = longest_wait(client, seen);
     let event = seen.place.map_or(0, |place| client.streams.get(place).event.load(Ordering::Acquire));
-    let is_behind = || event != 0 && client.driver.progress(event, seen.context) == Progress::UnderWay;
+    // Another thread's capture would not allow it.
+    let progress = || client.driver.relaxed(|| client.driver.progress(event, seen.context));
+    let is_behind = || event != 0 && progress() == Progress::UnderWay;
     let is_stopped = || {
         let obeyed = lane.yields.iter().filter(|slot| !slot.is_free.load(Ordering::Relaxed));
         let mut stops = obeyed.filter_map(|slot| slot.stop.get(reading));

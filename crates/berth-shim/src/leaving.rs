@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use berth_proto::shim::Stop;
 use berth_proto::shim::sys::Page;
 
+use crate::capture::CAPTURES;
 use crate::client::Client;
 use crate::lane::Side;
 use crate::links::{FOUGHT_OFTEN, Found, STUCK_AFTER_NS};
@@ -65,13 +66,18 @@ pub(crate) fn keep_free(client: &Client, found: &mut [Found], now_ns: u64) {
     leaving.retain(|it| it.registered.is_some() || !client.readers.all_left(it.generation));
 }
 
-/// By the thread that looks at the GPU: begins rounds for those that wait for one, and unregisters what all streams have passed.
+/// By the thread that looks at the GPU: begins rounds for those that wait for one, and unregisters what all streams have passed. Not while
+/// anything is captured: the driver may wait for all streams then, which one that captures does not survive.
 pub(crate) fn unregister(client: &Client) {
+    if CAPTURES.any() {
+        return;
+    }
     let mut passed = Vec::new();
     {
         let mut leaving = client.leaving();
         for it in leaving.iter().filter(|it| it.registered.is_some()) {
-            if it.round.is_some_and(|round| client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round) {
+            let is_passed = it.round.is_some_and(|round| client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round);
+            if is_passed && !it.registered.is_some_and(|(_, context)| client.freeing.is_under_way(client, context)) {
                 passed.push(it.page.address());
             }
         }

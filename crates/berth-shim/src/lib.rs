@@ -17,6 +17,7 @@ mod capture;
 mod client;
 mod environment;
 mod estimate;
+mod freeing;
 mod hold;
 mod hooks;
 mod lane;

@@ -6,12 +6,12 @@
 //! It is the only one of ours that asks the driver beside the program's own calls, and the driver may keep it waiting: so it frees nobody
 //! who is stopped. It sleeps until a call rings, and looks more often the more there is to see.
 
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_proto::shim::{LANES, Request};
 
+use crate::capture::CAPTURES;
 use crate::client::Client;
 use crate::leaving;
 use crate::links::STUCK_AFTER_NS;
@@ -188,11 +188,11 @@ impl Looker {
         }
     }
 
-    /// What stands although its word was set to 0 is freed by the GPU itself, which knows the memory that is waited for by an address of
-    /// its own: whatever has become of our mapping of it.
+    /// What stands although its word was set to 0 is freed by the GPU itself. Not while anything is captured: what is made for it the first time
+    /// could be in the way of that.
     fn free_by_gpu(&mut self, now: u64) {
         let client = self.client;
-        if now.saturating_sub(self.freed_at_ns) < STUCK_AFTER_NS {
+        if now.saturating_sub(self.freed_at_ns) < STUCK_AFTER_NS || CAPTURES.any() {
             return;
         }
         let mut late = leaving::late(client, now);
@@ -201,21 +201,9 @@ impl Looker {
             let free = lane.yields.iter().filter(|slot| stands && slot.is_free.load(Ordering::Relaxed));
             late.extend(free.filter_map(crate::lane::YieldSlot::known_address));
         }
-        let mut streams = client.freeing.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, context) in late {
             self.freed_at_ns = now;
-            let known = streams.iter().find(|(of, _)| *of == context).map(|(_, stream)| *stream);
-            let made = || {
-                let stream = client.driver.within(context, || client.driver.create_stream()).flatten()?;
-                streams.push((context, stream));
-                Some(stream)
-            };
-            if let Some(stream) = known.or_else(made)
-                && client.driver.write_zero(stream, address)
-            {
-                // Before the page can go.
-                client.driver.synchronize(stream);
-            }
+            client.freeing.store(client, address, context);
         }
     }
 }

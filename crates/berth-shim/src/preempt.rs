@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::client::Client;
+use crate::lane::Lane;
 use crate::sys::groups::{self, GROUPS};
 use crate::sys::{futex, process};
 
@@ -21,6 +22,8 @@ const AGAIN_NS: u64 = 150_000;
 /// How long it sleeps at most: links come and go.
 const LOOK_AGAIN_NS: u64 = 20_000_000;
 const REST: Duration = Duration::from_secs(1);
+/// Tries in a row that fail before it is not tried any more.
+const GIVEN_UP_AFTER: u32 = 50;
 const STACK_BYTES: usize = 128 << 10;
 
 /// What the threads of the program tell this one.
@@ -33,18 +36,36 @@ pub(crate) struct Preemption {
 }
 
 impl Preemption {
-    /// Such work may be under way.
-    pub(crate) fn is_armed(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_long_ns.load(Ordering::Acquire)) < ARMED_FOR_NS
+    /// Such work may be under way: it was submitted a short while ago, or since when the client has work without a pause.
+    pub(crate) fn is_armed(&self, client: &Client, now: u64) -> bool {
+        let last_ns = self.last_long_ns.load(Ordering::Acquire);
+        let has_had_work_since = |(index, lane): (usize, &Lane)| {
+            let ledger = client.ledger(index);
+            let is_busy = ledger.busy.load(Ordering::Relaxed) != 0;
+            lane.is_yielding() && is_busy && ledger.busy_since_ns.load(Ordering::Relaxed) <= last_ns
+        };
+        let is_recent = now.saturating_sub(last_ns) < ARMED_FOR_NS;
+        last_ns > 0 && (is_recent || client.lanes.iter().enumerate().any(has_had_work_since))
     }
+}
 
-    fn rest(&self) {
-        self.rests.store(1, Ordering::SeqCst);
-        if !self.is_armed(process::now_ns()) {
-            futex::wait(&self.rests, 1, REST);
-        }
-        self.rests.store(0, Ordering::SeqCst);
+fn rest(client: &Client) {
+    let of = &client.preemption;
+    of.rests.store(1, Ordering::SeqCst);
+    if !of.is_armed(client, process::now_ns()) {
+        listen(client, false);
+        futex::wait(&of.rests, 1, REST);
     }
+    of.rests.store(0, Ordering::SeqCst);
+}
+
+/// Whoever raises a word need not wake anybody while nobody listens.
+fn listen(client: &Client, listens: bool) {
+    let reading = client.readers.enter();
+    let slots = client.lanes.iter().flat_map(|lane| &lane.yields);
+    slots
+        .filter_map(|slot| slot.stop.get(&reading))
+        .for_each(|stop| stop.listens.store(listens.into(), Ordering::SeqCst));
 }
 
 /// Work that takes long is about to be submitted by one that yields. The first of it starts the thread.
@@ -75,11 +96,11 @@ fn preempt(client: &Client) {
     let Some(ioctl) = groups::real_ioctl() else { return };
     process::sleep_exactly();
     // What was up when it was last preempted, and when that was.
-    let (mut last, mut last_ns) = (0, 0);
+    let (mut last, mut last_ns, mut failed) = (0, 0, 0);
     while client.is_up() {
         let now = process::now_ns();
-        if !client.preemption.is_armed(now) {
-            client.preemption.rest();
+        if !client.preemption.is_armed(client, now) {
+            rest(client);
             continue;
         }
         let words = Words::look(client);
@@ -95,8 +116,16 @@ fn preempt(client: &Client) {
             continue;
         }
         if !GROUPS.preempt_all(|group| group.preempt(ioctl)) {
-            return process::say(format_args!("long work is not preempted: the driver does not"));
+            failed += 1;
+            if failed == GIVEN_UP_AFTER {
+                listen(client, false);
+                return process::say(format_args!("long work is not preempted: the driver does not"));
+            }
+            // Groups come and go with contexts.
+            std::thread::sleep(Duration::from_nanos(LOOK_AGAIN_NS));
+            continue;
         }
+        failed = 0;
         client.ledger(lane).preempted.fetch_add(1, Ordering::Relaxed);
         (last, last_ns) = (words.up, process::now_ns());
     }
@@ -119,7 +148,9 @@ impl Words {
         let reading = client.readers.enter();
         for (index, lane) in client.lanes.iter().enumerate().filter(|(_, lane)| lane.is_yielding()) {
             let is_busy = client.ledger(index).busy.load(Ordering::Relaxed) != 0;
-            for stop in lane.yields.iter().filter_map(|slot| slot.stop.get(&reading)) {
+            // Whoever was freed obeys none, and need not get out of its way.
+            let obeyed = lane.yields.iter().filter(|slot| !slot.is_free.load(Ordering::Relaxed));
+            for stop in obeyed.filter_map(|slot| slot.stop.get(&reading)) {
                 stop.listens.store(1, Ordering::SeqCst);
                 let value = stop.word.load(Ordering::SeqCst);
                 if let Some(place) = words.all.get_mut(words.count) {

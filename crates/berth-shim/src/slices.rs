@@ -15,7 +15,7 @@ pub(crate) fn keep(client: &Client, now: u64) {
     let (Some((index, lane)), None) = (used.next(), used.next()) else { return };
     let orders = client.orders(index);
     let us = match (lane.is_yielding(), lane.is_leading()) {
-        (true, _) if client.preemption.is_armed(now) => orders.yield_slice_us.load(Ordering::Relaxed),
+        (true, _) if client.preemption.is_armed(client, now) => orders.yield_slice_us.load(Ordering::Relaxed),
         (false, true) => orders.lead_slice_us.load(Ordering::Relaxed),
         _ => 0,
     };

@@ -34,6 +34,7 @@ pub(crate) fn minds(what: u32) -> bool {
 pub(crate) fn client(what: u32) -> Option<&'static Client> {
     let mind = MIND.load(Ordering::Relaxed);
     if mind & FIRST != 0 {
+        let _errno = KeepErrno::new();
         attach_once();
     }
     if MIND.load(Ordering::Relaxed) & what == 0 {
@@ -64,6 +65,12 @@ pub(crate) fn is_logging() -> bool {
 /// Runs what is our own in a call of the program: a panic ends our part for good and not the program, errno stays as it is.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> Option<T>) -> Option<T> {
     let _errno = KeepErrno::new();
+    caught(run)
+}
+
+/// The same for what makes no system call, or keeps errno where it does.
+#[inline]
+pub(crate) fn caught<T>(run: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         set(0);
         if let Some(client) = current::get() {

@@ -78,7 +78,7 @@ pub(crate) struct Identity {
 
 /// The key of a default stream: that of a context, or a thread's own in it.
 pub(crate) fn default_key(context: u64, thread: u64) -> u64 {
-    mix(context ^ thread << 48) | DEFAULT
+    mix(context ^ mix(thread)) | DEFAULT
 }
 
 // === impl Streams ===
@@ -152,7 +152,7 @@ impl Streams {
 
     /// The streams of a thread that ends go when their work is done.
     pub(crate) fn abandon(&self, thread: u64) {
-        for stream in &self.places {
+        for stream in self.places.iter().filter(|stream| stream.thread.load(Ordering::Relaxed) == thread) {
             if stream.thread.compare_exchange(thread, NOBODY, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 self.has_orphans.store(true, Ordering::Release);
             }
@@ -227,6 +227,11 @@ impl Stream {
             (key, 0) if key > FIRST_ORPHAN + PLACES as u64 && key != u64::MAX => Some(key),
             _ => None,
         }
+    }
+
+    /// A thread's own default stream, which no other thread can name; or that of one that has ended.
+    pub(crate) fn is_own(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn is_default(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The way of one piece of work: a kernel, a graph, a copy. What comes before it is given to the driver, and what after.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_proto::cuda::{CuResult, result};
@@ -14,11 +14,13 @@ use crate::long::{Moved, Part};
 use crate::preempt;
 use crate::samples::Measuring;
 use crate::state::{self, WORK};
-use crate::sys::process;
-use crate::sys::stop::Reading;
+use crate::sys::process::{self, KeepErrno};
 
-/// The longest that a copy is held back for its budget.
-const LONGEST_PACE_NS: u64 = 1_000_000_000;
+/// The longest that a copy is held back for its budget, and how often it is looked whether there still is one.
+const LONGEST_PACE_NS: u64 = 60_000_000_000;
+const PACE_AGAIN_NS: u64 = 10_000_000;
+/// Of a thread's own default stream, which no other thread can name, one piece of work in so many has an event behind it.
+const OWN_MARKED_EVERY: u32 = 16;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
@@ -54,6 +56,10 @@ struct Counted {
     is_next: bool,
     /// How many pieces of work the stream has with this one.
     pieces: u32,
+    /// A wait comes before it.
+    waits: bool,
+    /// An event is to be recorded behind it.
+    marks: bool,
 }
 
 /// Work that is about to be given to the driver, and of which more is wanted than to be counted.
@@ -71,10 +77,6 @@ struct Begun {
     marks: bool,
     /// Nothing but the launch itself: a capture has begun meanwhile.
     is_bare: bool,
-    /// A wait was put into a stream without a place.
-    is_blind: bool,
-    /// Until its event is recorded, so that a wait of ours is never without one behind it.
-    reading: Option<Reading<'static>>,
     measuring: Option<Measuring>,
     moved: Option<Moved<'static>>,
 }
@@ -120,7 +122,7 @@ pub(crate) fn submit(stream: u64, work: impl FnOnce() -> Work, real: impl Fn(Opt
 
 /// Most often there is nothing to do but to count.
 fn minded(stream: u64, work: Work, real: impl Fn(Option<u64>) -> CuResult) -> CuResult {
-    let Some(counted) = state::guarded(|| Counted::of(state::client(WORK)?, stream, &work)) else { return real(None) };
+    let Some(counted) = state::caught(|| Counted::of(state::client(WORK)?, stream, &work)) else { return real(None) };
     if !counted.is_plain(&work) {
         return managed(&counted, stream, &work, real);
     }
@@ -163,6 +165,10 @@ impl Counted {
         let estimate_ns = known_ns.unwrap_or_else(|| work.shape.assumed_ns());
         if work.is_of_host(client) {
             pace(client, &seen, work.shape.bytes);
+            // It may have slept.
+            if CAPTURES.any() {
+                return None;
+            }
         }
         let before = lane.started.fetch_add(1, Ordering::SeqCst);
         let done_ns = lane.told.done_ns(before);
@@ -177,12 +183,16 @@ impl Counted {
             ledger.busy.store(1, Ordering::Release);
         }
         let was_idle = seen.place.is_none_or(|place| client.streams.set_active(place));
-        let pieces = seen.place.map(|place| &client.streams.get(place).pieces);
-        let pieces = pieces.map_or(0, |pieces| pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        let known = seen.place.map(|place| client.streams.get(place));
+        let pieces = known.map_or(0, |stream| stream.pieces.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
         let due = place.is_some_and(|place| place.is_due(orders.sample_every.load(Ordering::Relaxed)));
         if begins {
             client.ring();
         }
+        // An event behind each piece of work costs every launch another call to the driver. The thread that looks records one when no more
+        // comes, where it can name the stream.
+        let is_linked = lane.is_leading() || lane.is_yielding();
+        let marks = known.is_none_or(|stream| stream.is_own() && (is_linked || pieces % OWN_MARKED_EVERY == 1));
         Some(Self {
             client,
             seen,
@@ -193,42 +203,44 @@ impl Counted {
             was_idle,
             is_next: done_ns.is_some(),
             pieces,
+            waits: lane.is_yielding() && needs_wait(client, &seen, estimate_ns, was_idle),
+            marks,
         })
     }
 
-    /// Nobody stops anybody, nothing is measured, moved or to be told.
+    /// Nothing is to be raised, waited for, measured, moved or told.
     fn is_plain(&self, work: &Work) -> bool {
-        let Self { client, seen, .. } = self;
-        let lane = &client.lanes[seen.lane];
-        let moves = || work.can_move && client.orders(seen.lane).long_ns.load(Ordering::Relaxed) != 0;
-        let is_marked = |place: usize| {
-            client.streams.get(place).round.load(Ordering::Relaxed) == lane.round.load(Ordering::Relaxed)
+        let Self { client, seen, estimate_ns, .. } = self;
+        let (lane, orders) = (&client.lanes[seen.lane], client.orders(seen.lane));
+        let Some(stream) = seen.place.map(|place| client.streams.get(place)) else { return false };
+        let is_long = |from: &AtomicU32| match from.load(Ordering::Relaxed) {
+            0 => false,
+            from_ns => *estimate_ns >= from_ns.into(),
         };
-        !self.due && !lane.is_leading() && !lane.is_yielding() && seen.place.is_some_and(is_marked) && !moves()
+        let is_marked = stream.round.load(Ordering::Relaxed) == lane.round.load(Ordering::Relaxed);
+        if self.due || self.marks || self.waits || !is_marked || work.can_move && is_long(&orders.long_ns) {
+            return false;
+        }
+        let (is_leading, is_yielding) = (lane.is_leading(), lane.is_yielding());
+        let tells = self.was_idle && (is_leading || is_yielding);
+        let raises = is_leading && (self.is_next || !lane.is_raised());
+        let is_preempted = is_yielding && is_long(&orders.preempt_ns);
+        !(tells || raises || is_preempted)
     }
 }
 
 fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
-    let Counted { client, seen, estimate_ns, was_idle, pieces, .. } = *counted;
+    let Counted { client, seen, estimate_ns, was_idle, pieces, marks, .. } = *counted;
     let (lane, orders) = (&client.lanes[seen.lane], client.orders(seen.lane));
-    // An event behind each piece of work costs every launch of a server another call to the driver. The thread that looks records one when
-    // no more comes, where it can name the stream.
-    let is_named = seen.place.is_some_and(|place| client.streams.get(place).handle().is_some());
-    let (mut marks, mut kept, mut held) = (lane.is_leading() && !is_named, None, Held::default());
-    if lane.is_leading() || lane.is_yielding() {
-        let reading = client.readers.enter();
-        let raises = lane.is_leading() && lane.raise(&reading);
-        if raises || was_idle && seen.place.is_some() {
-            client.ring();
-        }
-        if lane.is_leading() && !raises && counted.is_next {
-            lane.raise_anew(&reading);
-        }
-        if lane.is_yielding() && needs_wait(client, &seen, estimate_ns, was_idle) {
-            held = hold_back(client, &seen, stream, &reading);
-            (marks, kept) = (true, held.on_gpu.then_some(reading));
-        }
+    let is_linked = lane.is_leading() || lane.is_yielding();
+    let raises = lane.is_leading() && !lane.is_raised() && lane.raise(&client.readers.enter());
+    if raises || is_linked && was_idle && seen.place.is_some() {
+        client.ring();
     }
+    if lane.is_leading() && !raises && counted.is_next {
+        lane.raise_anew(&client.readers.enter());
+    }
+    let held = if counted.waits { stand(client, &seen, stream, pieces) } else { Held::default() };
     let preempt_ns = orders.preempt_ns.load(Ordering::Relaxed);
     if preempt_ns != 0 && estimate_ns >= preempt_ns.into() && lane.is_yielding() {
         preempt::note_long(client);
@@ -247,8 +259,6 @@ fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
         marks,
         // Whoever waited on its CPU may find a capture that was not there before.
         is_bare: CAPTURES.any() && !held.on_gpu,
-        is_blind: held.on_gpu && seen.place.is_none(),
-        reading: kept,
         measuring: None,
         moved: None,
     };
@@ -256,6 +266,27 @@ fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
         begun.measure(work, counted.place, counted.due);
     }
     begun
+}
+
+/// Has the stream wait while any stop is up. An event comes directly behind the wait: the call that follows may not return before the GPU has
+/// passed it, and until there is one nobody could tell that it has not.
+fn stand(client: &'static Client, seen: &Seen, stream: u64, pieces: u32) -> Held {
+    let reading = client.readers.enter();
+    let held = hold_back(client, seen, stream, &reading);
+    if held.on_gpu {
+        match seen.place.map(|place| client.streams.get(place)) {
+            Some(known) => {
+                if record(client, seen.context, &known.event, stream) {
+                    known.marked_at.store(pieces.wrapping_sub(1), Ordering::Release);
+                }
+            }
+            None => {
+                let round = client.lanes[seen.lane].round.load(Ordering::SeqCst);
+                client.blind.mark(&client.driver, seen.lane, seen.context, stream, round);
+            }
+        }
+    }
+    held
 }
 
 impl Begun {
@@ -285,7 +316,7 @@ impl Begun {
             client.samples.end(&client.driver, measuring, measured_in, sample);
         }
         let (stream, marks, estimate_ns, pieces) = (self.stream, self.marks, self.estimate_ns, self.pieces);
-        let (is_bare, is_blind) = (self.is_bare, self.is_blind);
+        let is_bare = self.is_bare;
         if let Some(moved) = self.moved {
             moved.end(&client.driver, stream);
         }
@@ -296,14 +327,9 @@ impl Begun {
             None => {
                 let until = process::now_ns().saturating_add(estimate_ns);
                 lane.blind_until_ns.fetch_max(until, Ordering::SeqCst);
-                if is_blind {
-                    let round = lane.round.load(Ordering::SeqCst);
-                    client.blind.mark(&client.driver, seen.lane, seen.context, stream, round);
-                }
             }
         }
         lane.finished.fetch_add(1, Ordering::SeqCst);
-        drop(self.reading);
     }
 
     fn sample(&self, sms: u32) -> Sample {
@@ -365,19 +391,24 @@ pub(crate) fn record(client: &Client, context: u64, known: &AtomicU64, stream: u
     client.driver.record(event, stream)
 }
 
-/// Keeps copies within their budget. What it sleeps is bounded, and written down.
+/// Keeps copies within their budget. What it sleeps is bounded, and written down; a budget that is taken away frees whoever sleeps for it.
+#[cold]
 fn pace(client: &Client, seen: &Seen, bytes: u64) {
     let ledger = client.ledger(seen.lane);
     ledger.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-    let budget = client.orders(seen.lane).copy_bytes_per_second.load(Ordering::Relaxed);
-    if budget == 0 {
+    let budget = || client.orders(seen.lane).copy_bytes_per_second.load(Ordering::Relaxed);
+    if budget() == 0 {
         return;
     }
-    let wait_ns = client.lanes[seen.lane].pace.book(process::now_ns(), bytes, budget).min(LONGEST_PACE_NS);
-    if wait_ns > 0 {
-        std::thread::sleep(Duration::from_nanos(wait_ns));
-        ledger.paced_ns.fetch_add(wait_ns, Ordering::Relaxed);
+    let begun = process::now_ns();
+    let until = begun + client.lanes[seen.lane].pace.book(begun, bytes, budget()).min(LONGEST_PACE_NS);
+    let mut now = begun;
+    let _errno = KeepErrno::new();
+    while now < until && budget() != 0 && client.is_up() {
+        std::thread::sleep(Duration::from_nanos((until - now).min(PACE_AGAIN_NS)));
+        now = process::now_ns();
     }
+    client.ledger(seen.lane).paced_ns.fetch_add(now - begun, Ordering::Relaxed);
 }
 
 /// Where a long kernel goes instead, if it is long and there is a part of the GPU for such. Blocks may wait for each other as long as all

@@ -46,8 +46,9 @@ pub(crate) fn wait_while(words: &[(*const AtomicU32, u32)], until_ns: u64, now_n
     let answer = unsafe {
         libc::syscall(libc::SYS_futex_waitv, all.as_ptr(), count, 0, &raw const until, libc::CLOCK_MONOTONIC)
     };
-    if answer < 0 && errno() == libc::ENOSYS {
-        // Before Linux 5.16: one of them, and the others a moment later.
+    let is_refused = answer < 0 && !matches!(errno(), libc::EAGAIN | libc::ETIMEDOUT | libc::EINTR | libc::EFAULT);
+    if is_refused {
+        // Before Linux 5.16, or by a filter of system calls: one of them, and the others a moment later.
         let within = Duration::from_nanos(until_ns.saturating_sub(now_ns));
         let within = if count > 1 { within.min(Duration::from_micros(200)) } else { within };
         if let Some((word, value)) = words.first() {

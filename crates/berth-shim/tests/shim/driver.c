@@ -161,9 +161,14 @@ result cuStreamEndCapture(u64 s, u64 *graph) { COUNT; struct stream *it = find(s
 result cuGraphLaunch(u64 graph, u64 s) { COUNT; return put(find(s, 0), (struct op){ .kind = KERNEL, .ns = graph }); }
 
 /* --- launches --- */
+result cuLaunchKernel(u64, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, u64, void **, void **);
+void *fakeLaunch(void) { return cuLaunchKernel; }
 static result launch(u64 f, struct stream *s) { return put(s, (struct op){ .kind = KERNEL, .ns = f }); }
 #define SHAPE unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned shared
-result cuLaunchKernel(u64 f, SHAPE, u64 s, void **p, void **x) { COUNT; return launch(f, find(s, 0)); }
+/* For those who measure what a launch costs before it gets here. */
+static int does_nothing;
+__attribute__((constructor)) static void look_whether_to_work(void) { does_nothing = getenv("FAKE_DOES_NOTHING") != 0; }
+result cuLaunchKernel(u64 f, SHAPE, u64 s, void **p, void **x) { if (does_nothing) return OK; COUNT; return launch(f, find(s, 0)); }
 result cuLaunchKernel_ptsz(u64 f, SHAPE, u64 s, void **p, void **x) { COUNT; return launch(f, find(s, 1)); }
 result cuLaunchCooperativeKernel(u64 f, SHAPE, u64 s, void **p) { COUNT; return launch(f, find(s, 0)); }
 struct config { unsigned grid[3], block[3], shared; u64 stream; void *attributes; unsigned count; };

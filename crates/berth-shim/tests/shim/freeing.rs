@@ -85,6 +85,49 @@ fn a_word_that_is_raised_on_and_on_holds_nobody_for_ever() {
 }
 
 #[test]
+fn a_call_that_waits_for_the_gpu_itself_stands_no_longer_than_any_other() {
+    let daemon = Daemon::start();
+    let (mut tenant, client, link) = stopped(&daemon, orders);
+    link.set(0);
+    tenant.run("sync s0");
+    until("a client that is idle", || client.ledger().busy.load(Ordering::Relaxed) == 0);
+    client.orders.lanes[0].longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
+    link.set(9);
+    // The first of an idle stream: nothing comes behind its wait before it comes back.
+    tenant.tell("copynow 4096");
+    let since = || client.ledger().stopped_since_ns.load(Ordering::Relaxed);
+    until("it to stand", || since() > 0);
+    let first = since();
+    for _ in 0..100 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert_eq!(since(), first, "it has not got on");
+    }
+    client.orders.lanes[0].longest_stop_ns.store(1, Ordering::Relaxed);
+    assert_eq!(tenant.answer(), 0);
+    assert!(client.ledger().stops_given_up.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_thread_s_own_stream_that_stands_is_seen_to_have_work() {
+    let daemon = Daemon::start();
+    let (mut tenant, client, link) = stopped(&daemon, orders);
+    link.set(0);
+    tenant.run("sync s0");
+    until("a client that is idle", || client.ledger().busy.load(Ordering::Relaxed) == 0);
+    link.set(9);
+    // The second is within the grain of the first, so it comes without a wait of its own.
+    tenant.run("launch 2 1000 2");
+    for _ in 0..50 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert_eq!(client.ledger().busy.load(Ordering::Relaxed), 1);
+    }
+    until("it to be told", || client.ledger().stopped_since_ns.load(Ordering::Relaxed) > 0);
+    link.set(0);
+    tenant.run("sync 2");
+    until("its end", || client.ledger().busy.load(Ordering::Relaxed) == 0);
+}
+
+#[test]
 fn one_that_the_daemon_frees_obeys_no_stop_until_it_is_to_again() {
     let daemon = Daemon::start();
     let (mut tenant, client, link) = stopped(&daemon, orders);
