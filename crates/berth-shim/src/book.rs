@@ -26,14 +26,14 @@ pub(crate) struct Room {
 
 /// Memory that goes with its context.
 #[derive(Debug)]
-struct Allocation {
+pub(crate) struct Allocation {
     room: Room,
     context: u64,
 }
 
 /// Memory made by `cuMemCreate`.
-#[derive(Debug)]
-struct Handle {
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
     room: Room,
     /// Releases and unmappings until it is gone.
     holds: u32,
@@ -68,11 +68,20 @@ impl Book {
         }
     }
 
-    /// The GPU it was on.
-    pub(crate) fn freed(&mut self, address: u64) -> Option<usize> {
-        let room = self.allocations.remove(&address)?.room;
-        self.give_back(room);
-        Some(room.lane)
+    /// Before it is freed, since another may have its address the moment it is.
+    pub(crate) fn take_out(&mut self, address: u64) -> Option<(u64, Allocation)> {
+        Some((address, self.allocations.remove(&address)?))
+    }
+
+    /// It is gone. The GPU it was on.
+    pub(crate) fn freed(&mut self, (_, gone): (u64, Allocation)) -> usize {
+        self.give_back(gone.room);
+        gone.room.lane
+    }
+
+    /// It is there still.
+    pub(crate) fn put_back(&mut self, (address, stays): (u64, Allocation)) {
+        self.allocations.insert(address, stays);
     }
 
     pub(crate) fn created(&mut self, handle: u64, booked: Room) {
@@ -96,8 +105,22 @@ impl Book {
         }
     }
 
+    /// Before it is released, since another may have its handle the moment it is. What it was, for [`Self::unreleased`].
+    pub(crate) fn release(&mut self, handle: u64) -> Option<(u64, Handle)> {
+        let before = self.handles.get(&handle)?.clone();
+        self.released(handle);
+        Some((handle, before))
+    }
+
+    /// It was not: it is as it was. Where it was the last of it, its room is taken again.
+    pub(crate) fn unreleased(&mut self, (handle, before): (u64, Handle)) {
+        if self.handles.insert(handle, before.clone()).is_none() {
+            self.used[before.room.lane] = self.used[before.room.lane].saturating_add(before.room.bytes);
+        }
+    }
+
     /// The GPU it was on, if that was the last of it.
-    pub(crate) fn released(&mut self, handle: u64) -> Option<usize> {
+    fn released(&mut self, handle: u64) -> Option<usize> {
         let known = self.handles.get_mut(&handle)?;
         known.holds = known.holds.saturating_sub(1);
         if known.holds > 0 {
@@ -128,6 +151,12 @@ impl Book {
     }
 }
 
+impl Handle {
+    pub(crate) fn lane(&self) -> usize {
+        self.room.lane
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -136,6 +165,32 @@ mod tests {
 
     fn room(lane: usize, bytes: u64) -> Room {
         Room { lane, bytes }
+    }
+
+    fn free(book: &mut Book, address: u64) -> Option<usize> {
+        let taken = book.take_out(address)?;
+        Some(book.freed(taken))
+    }
+
+    #[test]
+    fn memory_whose_address_is_given_to_another_while_it_is_freed_is_counted_for_that_one() {
+        let mut book = Book::default();
+        let first = book.take(room(0, 10), 0).unwrap();
+        book.allocated(1, first, 10, 1);
+        let going = book.take_out(1).unwrap();
+        let second = book.take(room(0, 7), 0).unwrap();
+        book.allocated(1, second, 7, 1);
+        book.freed(going);
+        assert_eq!(book.used(0), 7);
+        assert_eq!(free(&mut book, 1), Some(0));
+        let made = book.take(room(0, 5), 0).unwrap();
+        book.created(9, made);
+        let before = book.release(9).unwrap();
+        assert_eq!(book.used(0), 0);
+        book.unreleased(before);
+        assert_eq!(book.used(0), 5, "it could not be released");
+        book.release(9);
+        assert_eq!(book.used(0), 0);
     }
 
     #[test]
@@ -156,9 +211,12 @@ mod tests {
         let taken = book.take(room(0, 100), 0).unwrap();
         book.allocated(1, taken, 512, 1);
         assert_eq!(book.used(0), 512);
-        assert_eq!(book.freed(1), Some(0));
+        let taken = book.take_out(1).unwrap();
+        book.put_back(taken);
+        assert_eq!(book.used(0), 512, "it could not be freed");
+        assert_eq!(free(&mut book, 1), Some(0));
         assert_eq!(book.used(0), 0);
-        assert_eq!(book.freed(1), None, "it was freed before");
+        assert_eq!(free(&mut book, 1), None, "it was freed before");
     }
 
     #[test]
@@ -196,7 +254,7 @@ mod tests {
         book.allocated(2, other, 3, 78);
         book.forget(77);
         assert_eq!(book.used(2), 8, "nor what another context has on the same GPU");
-        assert_eq!((book.freed(1), book.freed(2)), (None, Some(2)));
+        assert_eq!((free(&mut book, 1), free(&mut book, 2)), (None, Some(2)));
     }
 
     proptest! {
@@ -211,7 +269,7 @@ mod tests {
             let mut addresses: Vec<u64> = (0..sizes.len() as u64).collect();
             addresses.sort_by_key(|address| crate::estimate::mix(address ^ seed));
             for address in addresses {
-                book.freed(address);
+                free(&mut book, address);
             }
             sizes.clear();
             prop_assert_eq!(book.used(3), 0);

@@ -1,21 +1,28 @@
 //! How long a piece of work takes, by function and shape, as far as it was measured.
 //!
-//! A fixed table without locks: a place is found by its key's hash and never given back. Where the table is full a piece of
-//! work has no place; it is then reckoned with what is assumed of its kind. A measurement may include time in which the GPU
-//! worked for others, so the estimate goes down at once and up slowly.
+//! A fixed table without locks: a place is found by its key's hash. Where all that a key could have are taken, it gets that of one that was not
+//! seen lately. A measurement may include time in which the GPU worked for others, so the estimate goes down at once and up slowly, unless one
+//! measurement after the other says the same.
+//!
+//! Programs whose sizes differ from call to call launch each function in ever new shapes. One that was never measured is reckoned by the last of its
+//! function that was, as their numbers of blocks are to each other.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use berth_proto::shim::SampleKind;
 
 /// Places of the table; a power of two.
 const PLACES: usize = 4096;
 /// How far from its hash a key is looked for.
-const REACH: usize = 32;
+const REACH: usize = 8;
+/// Functions of which the last measurement is kept.
+const FUNCTIONS: usize = 1024;
 /// The first so many pieces of a key are all measured.
 const FIRST: u32 = 3;
 /// One part in so many of a longer measurement is believed.
 const SLOWLY: u64 = 32;
+/// So many in a row that are twice as long or more are: the work has changed. They are made at once.
+const CHANGED_AFTER: u32 = 4;
 
 /// Assumed of a kernel and of a graph of which nothing is known.
 const KERNEL_NS: u64 = 20_000;
@@ -39,6 +46,15 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Estimates {
     places: Box<[Place]>,
+    functions: Box<[Latest]>,
+}
+
+/// What was last measured of a function.
+#[derive(Debug, Default)]
+struct Latest {
+    function: AtomicU64,
+    took_ns: AtomicU64,
+    blocks: AtomicU32,
 }
 
 /// What is known of one key.
@@ -50,6 +66,11 @@ pub(crate) struct Place {
     /// Pieces until the next is measured, and how many of the first were.
     left: AtomicU32,
     measured: AtomicU32,
+    /// Measurements in a row that were much longer, and the shortest of them.
+    longer: AtomicU32,
+    longer_ns: AtomicU64,
+    /// Seen since somebody last looked for a place to take.
+    is_used: AtomicBool,
     /// Blocks that fit on an SM; 0 until it was asked for.
     blocks_per_sm: AtomicU32,
 }
@@ -89,28 +110,105 @@ impl Shape {
 
 impl Estimates {
     pub(crate) fn new() -> Self {
-        Self { places: (0..PLACES).map(|_| Place::default()).collect() }
+        Self {
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+            functions: (0..FUNCTIONS).map(|_| Latest::default()).collect(),
+        }
     }
 
-    /// The place of this kind of work; `None` where the table is full.
+    /// The place of this kind of work; `None` where another thread is taking it.
     pub(crate) fn place(&self, shape: Shape) -> Option<&Place> {
         let key = shape.key();
+        for place in self.reach(key) {
+            match place.key.load(Ordering::Relaxed) {
+                found if found == key => {
+                    if !place.is_used.load(Ordering::Relaxed) {
+                        place.is_used.store(true, Ordering::Relaxed);
+                    }
+                    return Some(place);
+                }
+                0 => return place.take(0, key),
+                _ => {}
+            }
+        }
+        self.evict(key)
+    }
+
+    /// What work takes of which nothing like it was measured.
+    pub(crate) fn guess_ns(&self, shape: Shape) -> u64 {
+        let assumed_ns = shape.assumed_ns();
+        if shape.kind != SampleKind::Kernel {
+            return assumed_ns;
+        }
+        let latest = self.latest(shape.function);
+        let (took_ns, blocks) = (latest.took_ns.load(Ordering::Relaxed), latest.blocks.load(Ordering::Relaxed));
+        if latest.function.load(Ordering::Relaxed) != shape.function || took_ns == 0 {
+            return assumed_ns;
+        }
+        let scaled_ns = u128::from(took_ns) * u128::from(shape.blocks.max(1)) / u128::from(blocks.max(1));
+        u64::try_from(scaled_ns).unwrap_or(u64::MAX).max(took_ns.min(assumed_ns))
+    }
+
+    /// Work of this shape took so long.
+    pub(crate) fn learn(&self, shape: Shape, took_ns: u64) {
+        if shape.kind == SampleKind::Kernel {
+            let latest = self.latest(shape.function);
+            latest.took_ns.store(took_ns.max(1), Ordering::Relaxed);
+            latest.blocks.store(shape.blocks, Ordering::Relaxed);
+            latest.function.store(shape.function, Ordering::Relaxed);
+        }
+        let key = shape.key();
+        if let Some(place) = self.reach(key).find(|place| place.key.load(Ordering::Relaxed) == key) {
+            place.learn(took_ns);
+        }
+    }
+
+    /// The handle of a graph may mean another soon.
+    pub(crate) fn forget_graph(&self, graph: u64) {
+        let shape = Shape { kind: SampleKind::Graph, function: graph, blocks: 0, threads_per_block: 0, bytes: 0 };
+        let key = shape.key();
+        if let Some(place) = self.reach(key).find(|place| place.key.load(Ordering::Relaxed) == key) {
+            place.clear();
+        }
+    }
+
+    fn reach(&self, key: u64) -> impl Iterator<Item = &Place> {
         let start = place_of(key >> 1, PLACES);
-        (0..REACH).map(|step| &self.places[(start + step) % PLACES]).find(|place| place.is(key))
+        (0..REACH).map(move |step| &self.places[(start + step) % PLACES])
+    }
+
+    /// The place of another that was not seen lately, or of the first. What comes once and never again is seen no second time there, so it is the
+    /// next to go.
+    #[cold]
+    fn evict(&self, key: u64) -> Option<&Place> {
+        let is_unused = |place: &&Place| !place.is_used.swap(false, Ordering::Relaxed);
+        let place = self.reach(key).find(is_unused).or_else(|| self.reach(key).next())?;
+        place.take(place.key.load(Ordering::Relaxed), key)
+    }
+
+    fn latest(&self, function: u64) -> &Latest {
+        &self.functions[place_of(mix(function) >> 1, FUNCTIONS)]
     }
 }
 
 // === impl Place ===
 
 impl Place {
-    /// Is this the key's place, or can it become it?
-    fn is(&self, key: u64) -> bool {
-        match self.key.load(Ordering::Relaxed) {
-            0 => match self.key.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => true,
-                Err(taken) => taken == key,
-            },
-            other => other == key,
+    /// From whom it was to whom it is; `None` if another thread was faster, with another key.
+    fn take(&self, before: u64, key: u64) -> Option<&Self> {
+        match self.key.compare_exchange(before, key, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => self.clear(),
+            Err(taken) if taken != key => return None,
+            Err(_) => {}
+        }
+        Some(self)
+    }
+
+    fn clear(&self) {
+        self.took_ns.store(0, Ordering::Relaxed);
+        self.longer_ns.store(0, Ordering::Relaxed);
+        for number in [&self.left, &self.measured, &self.longer, &self.blocks_per_sm] {
+            number.store(0, Ordering::Relaxed);
         }
     }
 
@@ -155,8 +253,20 @@ impl Place {
         self.blocks_per_sm()
     }
 
-    pub(crate) fn learn(&self, took_ns: u64) {
-        self.took_ns.store(follow(self.known_ns(), took_ns), Ordering::Relaxed);
+    fn learn(&self, took_ns: u64) {
+        let known_ns = self.known_ns();
+        let is_longer = known_ns.is_some_and(|known_ns| took_ns >= known_ns.saturating_mul(2));
+        let longer = if is_longer { self.longer.load(Ordering::Relaxed) + 1 } else { 0 };
+        let shortest_ns = if longer > 1 { self.longer_ns.load(Ordering::Relaxed).min(took_ns) } else { took_ns };
+        let has_changed = longer >= CHANGED_AFTER;
+        let next_ns = if has_changed { shortest_ns } else { follow(known_ns, took_ns) };
+        self.took_ns.store(next_ns, Ordering::Relaxed);
+        self.longer_ns.store(shortest_ns, Ordering::Relaxed);
+        self.longer.store(if has_changed { 0 } else { longer }, Ordering::Relaxed);
+        if longer > 0 && !has_changed {
+            // The next says more.
+            self.left.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -223,11 +333,82 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_turns_work_away_and_keeps_what_it_has() {
+    fn in_a_full_table_new_work_gets_the_places_of_what_is_not_seen_any_more() {
         let estimates = Estimates::new();
-        let with_place = (0..20_000).filter(|function| estimates.place(kernel(*function)).is_some()).count();
-        assert!((PLACES * 9 / 10..=PLACES).contains(&with_place), "{with_place}");
-        assert!(estimates.place(kernel(0)).is_some());
+        let often: Vec<Shape> = (0..100).map(kernel).collect();
+        let see = |shape: &Shape| estimates.place(*shape).unwrap().known_ns();
+        for shape in &often {
+            see(shape);
+            estimates.learn(*shape, 5_000);
+        }
+        let mut lost = 0;
+        for function in 100..50_000 {
+            assert_eq!(see(&kernel(function)), None, "it has nothing of the one before");
+            estimates.learn(kernel(function), 7_000);
+            if function % 100 == 0 {
+                for shape in often.iter().filter(|shape| see(shape) != Some(5_000)) {
+                    lost += 1;
+                    estimates.learn(*shape, 5_000);
+                }
+            }
+        }
+        assert!(lost < 50, "{lost} of 50,000 times that one was seen of a hundred that go on and on");
+        assert_eq!(see(&kernel(49_999)), Some(7_000));
+    }
+
+    #[test]
+    fn a_shape_that_was_never_seen_is_reckoned_by_others_of_its_function() {
+        let (estimates, shape) = (Estimates::new(), |blocks| Shape { blocks, ..kernel(7) });
+        assert_eq!(estimates.guess_ns(shape(128)), KERNEL_NS);
+        estimates.learn(shape(128), 2_000_000);
+        assert_eq!(estimates.guess_ns(shape(256)), 4_000_000);
+        assert_eq!(estimates.guess_ns(shape(1)), KERNEL_NS, "a block alone takes its time, too");
+        assert_eq!(estimates.guess_ns(kernel(8)), KERNEL_NS, "another function says nothing");
+        estimates.learn(shape(128), 3_000);
+        assert_eq!(estimates.guess_ns(shape(1)), 3_000);
+        assert!(estimates.guess_ns(shape(u32::MAX)) > 3_000);
+    }
+
+    #[test]
+    fn work_that_has_grown_is_believed_after_some_measurements_that_are_made_at_once() {
+        let place = Place::default();
+        (0..FIRST).for_each(|_| assert!(place.is_due(512)));
+        place.learn(1_000_000);
+        for _ in 1..CHANGED_AFTER {
+            while !place.is_due(512) {}
+            place.learn(50_000_000);
+            assert!(place.known_ns().unwrap() < 10_000_000, "it may be another's time");
+            assert!(place.is_due(512), "the next is measured");
+        }
+        place.learn(60_000_000);
+        assert_eq!(place.known_ns(), Some(50_000_000));
+        assert!(!place.is_due(512));
+        place.learn(1_000_000);
+        assert_eq!(place.known_ns(), Some(1_000_000));
+    }
+
+    #[test]
+    fn now_and_then_a_long_measurement_changes_little() {
+        let place = Place::default();
+        place.learn(1_000_000);
+        for _ in 0..20 {
+            place.learn(3_000_000);
+            place.learn(1_000_000);
+        }
+        assert_eq!(place.known_ns(), Some(1_000_000));
+    }
+
+    #[test]
+    fn a_graph_whose_handle_is_given_to_another_has_nothing_of_it() {
+        let estimates = Estimates::new();
+        let graph = Shape { kind: SampleKind::Graph, blocks: 0, threads_per_block: 0, ..kernel(7) };
+        estimates.place(graph);
+        estimates.learn(graph, 1_000_000);
+        estimates.place(kernel(7));
+        estimates.learn(kernel(7), 5_000);
+        estimates.forget_graph(7);
+        assert_eq!(estimates.place(graph).unwrap().known_ns(), None);
+        assert_eq!(estimates.place(kernel(7)).unwrap().known_ns(), Some(5_000));
     }
 
     #[test]

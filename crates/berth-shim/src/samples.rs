@@ -143,10 +143,8 @@ impl Pair {
 }
 
 fn write_down(estimates: &Estimates, ledger: &Ledger, shape: Shape, sample: Sample) {
-    if sample.sms == 0
-        && let Some(place) = estimates.place(shape)
-    {
-        place.learn(sample.took_ns);
+    if sample.sms == 0 {
+        estimates.learn(shape, sample.took_ns);
     }
     let lane = &ledger.lanes[usize::from(sample.lane)];
     lane.measured_ns.fetch_add(sample.took_ns, Ordering::Relaxed);

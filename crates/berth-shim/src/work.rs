@@ -162,7 +162,7 @@ impl Counted {
         let (lane, orders, ledger) = (&client.lanes[seen.lane], client.orders(seen.lane), client.ledger(seen.lane));
         let place = client.estimates.place(work.shape);
         let known_ns = place.and_then(Place::known_ns);
-        let estimate_ns = known_ns.unwrap_or_else(|| work.shape.assumed_ns());
+        let estimate_ns = known_ns.unwrap_or_else(|| client.estimates.guess_ns(work.shape));
         if work.is_of_host(client) {
             pace(client, &seen, work.shape.bytes);
             // It may have slept.

@@ -4,9 +4,18 @@ use std::ffi::{c_uint, c_void};
 
 use berth_proto::cuda::LaunchConfig;
 
+use crate::state::{self, guarded};
 use crate::work::{Work, submit};
 
 type Pointers = *mut *mut c_void;
+
+/// What it took says nothing of what has its handle from now on.
+fn forget_graph(graph: u64) {
+    guarded(|| {
+        state::attached()?.estimates.forget_graph(graph);
+        Some(())
+    });
+}
 
 crate::hooks::hooks! {
     cuLaunchKernel / cuLaunchKernel_ptsz: (
@@ -52,6 +61,18 @@ crate::hooks::hooks! {
                 unsafe { real(config, function, parameters, extra) }
             },
         )
+    };
+    // SAFETY: the caller's own arguments.
+    cuGraphExecDestroy: (graph: u64) |real, _default| { forget_graph(graph); unsafe { real(graph) } };
+    cuGraphExecUpdate: (graph: u64, from: u64, node: *mut u64, told: *mut c_uint) |real, _default| {
+        forget_graph(graph);
+        // SAFETY: the caller's own arguments.
+        unsafe { real(graph, from, node, told) }
+    };
+    cuGraphExecUpdate_v2: (graph: u64, from: u64, told: *mut c_void) |real, _default| {
+        forget_graph(graph);
+        // SAFETY: the caller's own arguments.
+        unsafe { real(graph, from, told) }
     };
     // One unit, whatever is in it.
     cuGraphLaunch / cuGraphLaunch_ptsz: (graph: u64, stream: u64) |real, default| submit(

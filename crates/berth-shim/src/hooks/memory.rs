@@ -30,13 +30,27 @@ enum Booked {
     Refused,
 }
 
-fn book(bytes: u64, device: Option<c_int>) -> Booked {
-    if !state::minds(MEMORY) || CAPTURES.any() {
+/// On which GPU memory is to be.
+#[derive(Debug, Clone, Copy)]
+enum On {
+    /// That of the thread's context.
+    Current,
+    Device(c_int),
+    /// That of a stream. While anything is captured it may be a node of a graph, which is not counted.
+    Stream(u64),
+}
+
+fn book(bytes: u64, on: On) -> Booked {
+    if !state::minds(MEMORY) || matches!(on, On::Stream(_)) && CAPTURES.any() {
         return Booked::Not;
     }
     let booked = guarded(|| {
         let client = state::client(MEMORY)?;
-        let lane = device.map_or_else(|| client.current_lane(), |device| client.lane_of(device))?;
+        let lane = match on {
+            On::Current => client.current_lane()?,
+            On::Device(device) => client.lane_of(device)?,
+            On::Stream(stream) => client.stream(stream)?.lane,
+        };
         let limit = client.orders(lane).memory_bytes.load(Ordering::Relaxed);
         let taken = client.book().take(Room { lane, bytes }, limit);
         if taken.is_none() {
@@ -87,34 +101,68 @@ fn gone(answer: CuResult, which: impl FnOnce(&Client) -> Option<usize>) -> CuRes
 }
 
 /// Memory that is at an address of its own.
-fn allocate(out: *mut u64, bytes: usize, call: impl FnOnce() -> CuResult) -> CuResult {
-    book(bytes as u64, None).run(call, |client, room| {
+fn allocate(out: *mut u64, bytes: usize, on: On, call: impl FnOnce() -> CuResult) -> CuResult {
+    book(bytes as u64, on).run(call, |client, room| {
         let context = client.driver.current_context().unwrap_or(0);
         // SAFETY: the driver has succeeded, so the address is there.
         client.book().allocated(unsafe { *out }, room, room.bytes, context);
     })
 }
 
-fn freed(address: u64) -> impl FnOnce(&Client) -> Option<usize> {
-    move |client| client.book().freed(address)
+/// What is to go is taken out of the book before the driver gives its address to another.
+fn free(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let take = || guarded(|| state::client(MEMORY)?.book().take_out(address));
+    let taken = if state::minds(MEMORY) { take() } else { None };
+    let answer = call();
+    if let Some(taken) = taken {
+        guarded(|| {
+            let client = state::attached()?;
+            match answer {
+                result::SUCCESS => {
+                    let lane = client.book().freed(taken);
+                    tell(client, lane);
+                }
+                _ => client.book().put_back(taken),
+            }
+            Some(())
+        });
+    }
+    answer
+}
+
+fn release(handle: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let take = || guarded(|| state::client(MEMORY)?.book().release(handle));
+    let before = if state::minds(MEMORY) { take() } else { None };
+    let answer = call();
+    if let Some(before) = before {
+        guarded(|| {
+            let (client, lane) = (state::attached()?, before.1.lane());
+            if answer != result::SUCCESS {
+                client.book().unreleased(before);
+            }
+            tell(client, lane);
+            Some(())
+        });
+    }
+    answer
 }
 
 crate::hooks::hooks! {
     cuMemAlloc_v2: (out: *mut u64, bytes: usize) |real, _default|
         // SAFETY: the caller's own arguments, as in all of these.
-        allocate(out, bytes, || unsafe { real(out, bytes) });
+        allocate(out, bytes, On::Current, || unsafe { real(out, bytes) });
     cuMemAllocManaged: (out: *mut u64, bytes: usize, flags: c_uint) |real, _default|
         // SAFETY: as above.
-        allocate(out, bytes, || unsafe { real(out, bytes, flags) });
-    cuMemAllocAsync / cuMemAllocAsync_ptsz: (out: *mut u64, bytes: usize, stream: u64) |real, _default|
+        allocate(out, bytes, On::Current, || unsafe { real(out, bytes, flags) });
+    cuMemAllocAsync / cuMemAllocAsync_ptsz: (out: *mut u64, bytes: usize, stream: u64) |real, default|
         // SAFETY: as above.
-        allocate(out, bytes, || unsafe { real(out, bytes, stream) });
-    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz: (out: *mut u64, bytes: usize, pool: u64, stream: u64) |real, _default|
+        allocate(out, bytes, On::Stream(default.of(stream)), || unsafe { real(out, bytes, stream) });
+    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz: (out: *mut u64, bytes: usize, pool: u64, stream: u64) |real, default|
         // SAFETY: as above.
-        allocate(out, bytes, || unsafe { real(out, bytes, pool, stream) });
+        allocate(out, bytes, On::Stream(default.of(stream)), || unsafe { real(out, bytes, pool, stream) });
     cuMemAllocPitch_v2: (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint) |real, _default| {
         let row = (width as u64).next_multiple_of(PITCH_BYTES);
-        book(row.saturating_mul(height as u64), None).run(
+        book(row.saturating_mul(height as u64), On::Current).run(
             // SAFETY: as above.
             || unsafe { real(out, pitch, width, height, element) },
             |client, room| {
@@ -126,14 +174,14 @@ crate::hooks::hooks! {
         )
     };
     // SAFETY: as above.
-    cuMemFree_v2: (address: u64) |real, _default| gone(unsafe { real(address) }, freed(address));
+    cuMemFree_v2: (address: u64) |real, _default| free(address, || unsafe { real(address) });
     cuMemFreeAsync / cuMemFreeAsync_ptsz: (address: u64, stream: u64) |real, _default|
         // SAFETY: as above.
-        gone(unsafe { real(address, stream) }, freed(address));
+        free(address, || unsafe { real(address, stream) });
     cuMemCreate: (out: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) |real, _default| {
         // SAFETY: null or properties, by the driver API's contract.
         let device = unsafe { properties.as_ref() }.filter(|it| it.location_kind == 1).map(|it| it.location);
-        let booked = device.map_or(Booked::Not, |device| book(bytes as u64, Some(device)));
+        let booked = device.map_or(Booked::Not, |device| book(bytes as u64, On::Device(device)));
         // SAFETY: as above.
         booked.run(|| unsafe { real(out, bytes, properties, flags) }, |client, room| {
             // SAFETY: the driver has succeeded, so the handle is there.
@@ -141,7 +189,7 @@ crate::hooks::hooks! {
         })
     };
     // SAFETY: as above.
-    cuMemRelease: (handle: u64) |real, _default| gone(unsafe { real(handle) }, |client| client.book().released(handle));
+    cuMemRelease: (handle: u64) |real, _default| release(handle, || unsafe { real(handle) });
     cuMemMap: (address: u64, bytes: usize, offset: usize, handle: u64, flags: c_ulonglong) |real, _default|
         // SAFETY: as above.
         gone(unsafe { real(address, bytes, offset, handle, flags) }, |client| {

@@ -56,3 +56,18 @@ fn without_a_cap_memory_is_counted_and_told_as_the_driver_says() {
     assert_eq!(tenant.ask(&format!("alloc 1 {}", 1u64 << 40)), OUT_OF_MEMORY, "the driver's own answer");
     assert_eq!(used(&client), 10, "and what was not allocated does not count");
 }
+
+#[test]
+fn what_is_allocated_while_something_is_captured_counts_but_for_nodes_of_the_graph() {
+    let (_daemon, mut tenant, client) = capped(100);
+    tenant.run("streams 1");
+    tenant.run("capture s0");
+    tenant.run(&format!("alloc 1 {}", 60 * MIB));
+    assert_eq!(used(&client), 70);
+    assert_eq!(tenant.ask(&format!("alloc 2 {}", 60 * MIB)), OUT_OF_MEMORY);
+    tenant.run(&format!("allocasync 2 {}", 60 * MIB));
+    assert_eq!(used(&client), 70);
+    tenant.run("endcapture s0");
+    tenant.run("free 1");
+    assert_eq!(used(&client), 10);
+}
