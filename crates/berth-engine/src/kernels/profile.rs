@@ -1,6 +1,8 @@
 //! What is known of a client's work on one GPU, from samples its library took: how long, how spread, how wide, how well predicted.
 //!
-//! By function and shape, in a table of fixed size; what each takes while nobody else runs is kept by itself, for each number of SMs it had.
+//! By function and shape, and by how many pieces of work came before it in its stream since the program last waited for that, as far as requests go:
+//! a library's product is launched with one shape for factors of several lengths. In tables of fixed size; what each takes while nobody else runs is kept
+//! by itself, for each number of SMs it had.
 //! Durations are capped, and old ones count for less and less, so that one forged sample or an earlier phase does not spoil an average for good.
 
 use std::collections::HashMap;
@@ -11,6 +13,8 @@ use berth_proto::shim::{Sample, SampleKind};
 
 /// Kinds of work that are told apart; what comes beyond is counted with all, and not by itself.
 const MOST_KINDS: usize = 4_096;
+/// Further on a piece of work is told apart by function and shape alone: who never waits has no place that comes again.
+const MOST_POSITIONS: u32 = 1_024;
 /// Longer no piece of work is.
 const LONGEST_NS: u64 = 10_000_000_000;
 /// Weight of a new figure in an average that follows.
@@ -31,6 +35,8 @@ pub(super) struct Book {
     kinds: HashMap<Kind, Times>,
     /// While nobody else ran, by the SMs it was confined to (0: all of them).
     alone: HashMap<(Kind, u32), Times>,
+    /// The same by place in the stream.
+    alone_at: HashMap<(Kind, u32, u32), Times>,
     all: Times,
     longest_ns: f64,
     /// Share of the SMs, by the time it was wanted for.
@@ -75,6 +81,9 @@ impl Book {
         put(&mut self.kinds, kind, took_ns);
         if is_alone {
             put(&mut self.alone, (kind, sample.sms), took_ns);
+            if sample.position < MOST_POSITIONS {
+                put(&mut self.alone_at, (kind, sample.position, sample.sms), took_ns);
+            }
         }
         if sample.kind == SampleKind::Kernel && sms > 0 {
             let weight = (took_ns / self.all.mean_ns).min(MOST_WEIGHT);
@@ -82,10 +91,13 @@ impl Book {
         }
     }
 
-    /// What the like of it takes alone with those SMs, in nanoseconds; `None` until that was seen often enough.
+    /// What the like of it takes alone with those SMs, in nanoseconds, at its place if that is known; `None` until it was seen often enough.
     pub fn alone_ns(&self, sample: &Sample, sms: u32) -> Option<f64> {
-        let times = self.alone.get(&(Kind::of(sample), sms))?;
-        (times.count >= FEW_ALONE).then_some(times.mean_ns)
+        let kind = Kind::of(sample);
+        let often = |times: &&Times| times.count >= FEW_ALONE;
+        let here = self.alone_at.get(&(kind, sample.position, sms)).filter(often);
+        let times = here.or_else(|| self.alone.get(&(kind, sms)).filter(often))?;
+        Some(times.mean_ns)
     }
 
     /// `request`: a usual one, which samples do not tell.
@@ -248,6 +260,19 @@ mod tests {
     }
 
     #[test]
+    fn one_shape_that_takes_longer_at_another_place_is_known_by_its_place() {
+        let mut book = Book::default();
+        let at = |position, took_ns| Sample { position, ..sample(1, took_ns, 0) };
+        for _ in 0..3 {
+            book.add(&at(4, 100), 132, true);
+            book.add(&at(9, 700), 132, true);
+        }
+        assert_eq!((book.alone_ns(&at(4, 0), 0), book.alone_ns(&at(9, 0), 0)), (Some(100.0), Some(700.0)));
+        assert_eq!(book.alone_ns(&at(5, 0), 0), Some(400.0), "at a place that was never seen as everywhere");
+        assert_eq!(book.alone_ns(&at(u32::MAX, 0), 0), Some(400.0));
+    }
+
+    #[test]
     fn the_error_is_of_estimates_that_were_made() {
         let mut book = Book::default();
         book.add(&sample(1, 100, 0), 132, true);
@@ -261,11 +286,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_forged_figures_stay_figures_and_the_table_small(
-            samples in prop::collection::vec(any::<(u64, u64, u64, u32, u32, u32, bool)>(), 0..200), sms: u32,
+            samples in prop::collection::vec(any::<(u64, u64, u64, u32, u32, u32, u32, bool)>(), 0..200), sms: u32,
         ) {
             let mut book = Book::default();
-            for (function, took, estimated, blocks, threads_per_block, blocks_per_sm, alone) in samples {
-                let forged = Sample { blocks, threads_per_block, blocks_per_sm, ..sample(function, took, estimated) };
+            for (function, took, estimated, blocks, threads_per_block, blocks_per_sm, position, alone) in samples {
+                let forged = Sample { blocks, threads_per_block, blocks_per_sm, position, ..sample(function, took, estimated) };
                 book.add(&forged, sms, alone);
             }
             let profile = book.profile(None);
