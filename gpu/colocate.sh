@@ -9,6 +9,7 @@
 #   --seconds N      of each window (default: 6)
 #   --rounds N       windows in each mode (default: 3)
 #
+#   vary       each of the pairs by the library alone, with other settings of [kernels] in one run: what to choose them by
 #   resnet     berth bench colocate: ResNet-50 beside its training, at 200 requests/s
 #   bert       BERT-base beside GPT-2's training
 #   long       ResNet-50 beside matrix products of 20 ms
@@ -31,7 +32,7 @@ while [ $# -gt 0 ]; do
         --minutes) minutes=${2:?--minutes needs a number} && shift ;;
         --seconds) seconds=${2:?--seconds needs a number} && shift ;;
         --rounds) rounds=${2:?--rounds needs a number} && shift ;;
-        launch | resnet | bert | long | same | policies | loads | built_in) parts+=("$1") ;;
+        vary | launch | resnet | bert | long | same | policies | loads | built_in) parts+=("$1") ;;
         *) die "unknown: $1; see the head of $0" ;;
     esac
     shift
@@ -56,6 +57,18 @@ others=(--mode time-slicing --mode mps --mode mps-priority --mode mps-half)
 berth=(--mode berth-slo --mode berth-mps-slo --mode berth-mps-hybrid)
 
 launch() { berth bench launch --gpu "$gpu" --save "$out/launch.json" || failed+=(launch); }
+# Short windows: it is differences that are looked for, side by side.
+vary() {
+    local pair settings=()
+    for setting in 'kernels.yield_slice=200us kernels.lead_slice=8ms' \
+        'kernels.yield_slice=300us kernels.lead_slice=8ms' 'kernels.grain=100us' 'kernels.grain=300us'; do
+        settings+=(--vary "$setting")
+    done
+    for pair in torch-resnet torch-long torch-bert-gpt2; do
+        berth bench colocate --gpu "$gpu" --torch "$repo/gpu/torch" --seconds 3 --rounds 2 --pair "$pair" --load medium \
+            --mode links "${settings[@]}" --save "$out/vary-$pair.json" || failed+=("vary $pair")
+    done
+}
 resnet() { colocate resnet --pair torch-resnet --load medium "${others[@]}" "${berth[@]}"; }
 bert() { colocate bert --pair torch-bert-gpt2 --load medium "${others[@]}" "${berth[@]}"; }
 long() { colocate long --pair torch-long --load medium "${others[@]}" "${berth[@]}"; }
