@@ -122,7 +122,7 @@ impl Gpu {
     /// Whether there may be no link between these.
     fn are_parted(&self, who: kernels::ClientId, to: kernels::ClientId) -> bool {
         let tenant = |id: kernels::ClientId| self.present.get(&ClientId(id.0)).map(|one| one.tenant.clone());
-        tenant(who).zip(tenant(to)).is_some_and(|pair| self.parted.contains(&pair))
+        tenant(who).zip(tenant(to)).is_some_and(|pair| self.record.are_parted(&pair))
     }
 
     /// Whether the daemon has it wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is

@@ -1,6 +1,6 @@
 //! One GPU: its clients, and what the policy plans for them. `look` sees what they do, `carry` does what the plan says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
@@ -17,6 +17,7 @@ use super::links::Links;
 use super::measure::{Meter, Tally};
 use super::offences::Offences;
 use super::profile::took_ns;
+use super::record::Record;
 use super::standing::Standing;
 use super::windows::{Company, Windows};
 
@@ -30,8 +31,7 @@ pub(super) struct Gpu {
     pub(super) present: BTreeMap<ClientId, Present>,
     pub links: Links,
     pub guests: BTreeMap<TenantKey, Guest>,
-    /// Tenants between which there is no link any more: who would yield, and to whom.
-    pub(super) parted: BTreeSet<(TenantKey, TenantKey)>,
+    pub record: Record,
     pub(super) offences: Offences,
     /// A process is there that does not take part, as far as the driver tells.
     pub(super) has_strangers: bool,
@@ -78,14 +78,14 @@ pub(super) enum News {
 }
 
 impl Gpu {
-    pub fn new(uuid: GpuUuid) -> Self {
+    pub fn new(uuid: GpuUuid, record: Record) -> Self {
         Self {
             uuid,
             ends: BTreeMap::new(),
             present: BTreeMap::new(),
             links: Links::default(),
             guests: BTreeMap::new(),
-            parted: BTreeSet::new(),
+            record,
             offences: Offences::default(),
             has_strangers: false,
             met: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl Gpu {
     pub fn pace(&self) -> Duration {
         let busy = self.present.values().filter(|one| one.busy).count();
         match (self.is_shared(), busy) {
-            _ if self.links.are_lent() => super::CONTENDED,
+            _ if self.links.wait_for_a_look() => super::CONTENDED,
             (false, _) => super::ALONE,
             (true, 0 | 1) => super::CALM,
             (true, _) => super::CONTENDED,
@@ -189,7 +189,7 @@ impl Gpu {
     fn slo(&self, client: &Client, lane: &Lane, standing: Option<&Standing>, cast: &Cast<'_>, now: Mono) -> Slo {
         let Some(standing) = standing else { return Slo::default() };
         let tenant = &client.facts.tenant;
-        let has_lost = self.guests.get(tenant).is_some_and(|guest| guest.lead.is_lost(now));
+        let has_lost = self.record.lead(tenant).is_lost(now);
         let slo = match has_lost || client.is_still {
             true => Slo { constraints: standing.slo.constraints, ..Slo::default() },
             false => standing.slo.clone(),
@@ -298,6 +298,16 @@ impl Gpu {
         plan.reasons.iter().find(|(of, _)| of.0 == who.0).map(|(_, reason)| *reason)
     }
 
+    /// Whether it had work at the last look.
+    pub fn is_busy(&self, end: End) -> bool {
+        self.present.get(&end.client).is_some_and(|one| one.busy)
+    }
+
+    /// Whether it has to wait now, for whoever it yields to.
+    pub fn is_stopped(&self, end: End) -> bool {
+        self.links.is_stopped(end, &|leader| self.is_busy(leader))
+    }
+
     /// Whether somebody is to yield to it.
     pub fn leads(&self, who: ClientId) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.yields.iter().any(|link| link.to.0 == who.0))
@@ -306,7 +316,7 @@ impl Gpu {
     /// Whether those that yield to this tenant do for what it was promised, and not in their turn.
     pub fn leads_by_goal(&self, tenant: &TenantKey, standings: &BTreeMap<TenantKey, Standing>, now: Mono) -> bool {
         let promises = standings.get(tenant).is_some_and(|standing| standing.slo.promises());
-        promises && !self.guests.get(tenant).is_some_and(|guest| guest.lead.is_lost(now))
+        promises && !self.record.lead(tenant).is_lost(now)
     }
 
     /// Whoever is gone is remembered for as long as one of its links is.

@@ -1,5 +1,5 @@
-//! One tenant on one GPU, all of its processes together: whether it keeps to its share of leading, how its goals are kept, and what of its
-//! limits each process gets. A tenant of eight processes has no more than one of one.
+//! One tenant on one GPU, all of its processes together: how its goals are kept, and what of its limits
+//! each process gets. A tenant of eight processes has no more than one of one.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use berth_model::{Bytes, Mono, Slo};
 
 use super::client::Lane;
 use super::goals::{Goals, Stretch};
-use super::lead::Lead;
 use super::measure::Tally;
 
 /// One that has copied within this copies.
@@ -16,7 +15,6 @@ const COPIES: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Guest {
-    pub lead: Lead,
     pub goals: Goals,
     /// Of the window under way.
     pub tally: Tally,

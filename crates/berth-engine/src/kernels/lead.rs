@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use berth_model::Mono;
 
+/// A smaller share is none.
+const LEAST: f64 = 0.0001;
 /// Over this long the share is taken.
 const WINDOW: Duration = Duration::from_secs(2);
 /// How long the lead is lost the first time; twice as long each further time.
@@ -35,6 +37,16 @@ impl Lead {
         self.share = 0.0;
         self.lost_until = Some(now + FIRST.saturating_mul(1 << self.times.min(10)).min(LONGEST));
         true
+    }
+
+    /// Whether any of it could still make a difference. What it led fades.
+    pub fn counts(&self, now: Mono) -> bool {
+        self.share >= LEAST || now <= self.counts_until()
+    }
+
+    /// Until then another loss is for longer.
+    pub fn counts_until(&self) -> Mono {
+        self.lost_until.map_or(Mono(0), |until| until + FORGIVEN)
     }
 
     pub fn is_lost(&self, now: Mono) -> bool {

@@ -5,6 +5,10 @@
 //! daemon raises the word in the leader's place, whose library does so only with its next work. What the daemon raised it lowers when the
 //! leader has none left.
 //!
+//! Both ends of a link can write its word, so a word alone is no evidence. The daemon's own counts while the daemon has it raised, and a leader's
+//! while its ledger says that it has work: an honest library says so before it raises its words, and that it has none after it has lowered
+//! them. One that is found up without work at two looks is set to 0, and told; who of the two wrote it nobody can say.
+//!
 //! One that may not lead any more is unlinked at once, whatever plans want. The pages of links that were taken away are looked at for a
 //! while: whoever has lost a lead may not go on stopping others with it.
 
@@ -14,6 +18,8 @@ use std::time::Duration;
 use berth_host::shim::{ClientId, End, Link, Shim};
 use berth_model::Mono;
 use berth_proto::shim::{MOST_LEADS, MOST_YIELDS};
+
+use super::CONTENDED;
 
 /// How long a link is kept that no plan wants.
 const KEPT: Duration = Duration::from_secs(2);
@@ -40,6 +46,12 @@ struct Kept {
     unwanted_since: Option<Mono>,
     /// The daemon has raised it in its leader's place.
     is_lent: bool,
+    /// The daemon's own: whether it is to be up. Its follower can write it, too.
+    is_raised: bool,
+    /// Since when it has been up while its leader has no work.
+    idle_since: Option<Mono>,
+    /// It was set to 0 for that. Its leader's library may think that it is up.
+    is_owed: bool,
 }
 
 /// A link that was taken away.
@@ -66,7 +78,7 @@ impl Links {
         for (_, kept) in self.all.iter_mut().filter(|(pair, _)| !wanted.contains(pair)) {
             if kept.unwanted_since.is_none() {
                 kept.unwanted_since = Some(now);
-                kept.is_lent = false;
+                kept.let_go();
                 kept.link.mute(true);
                 kept.link.lower();
             }
@@ -81,7 +93,7 @@ impl Links {
                     kept.lend_if(is_led_now);
                 }
             } else if let Some(link) = shim.link(pair.0, pair.1) {
-                let mut kept = Kept { link, made: now, unwanted_since: None, is_lent: false };
+                let mut kept = Kept::new(link, now);
                 kept.lend_if(is_led_now);
                 self.all.insert(*pair, kept);
             }
@@ -118,8 +130,9 @@ impl Links {
     }
 
     /// Sets the daemon's own word for a client.
-    pub fn stop(&self, who: End, is_stopped: bool) {
-        if let Some(kept) = self.all.get(&(who, None)) {
+    pub fn stop(&mut self, who: End, is_stopped: bool) {
+        if let Some(kept) = self.all.get_mut(&(who, None)) {
+            kept.is_raised = is_stopped;
             match is_stopped {
                 true => kept.link.raise(),
                 false => _ = kept.link.lower(),
@@ -127,8 +140,10 @@ impl Links {
         }
     }
 
-    /// Nobody stands for a link that the plan does without, nor for a leader that has no work, nor for one that was taken away.
-    pub fn free(&mut self, is_busy: &dyn Fn(End) -> bool, now: Mono) {
+    /// Nobody stands for a link that the plan does without, nor for a leader that has no work, nor for one that was taken away. Between whom
+    /// a word was up without work: who yields, and who leads.
+    pub fn free(&mut self, is_busy: &dyn Fn(End) -> bool, now: Mono) -> Vec<(End, End)> {
+        let mut found = Vec::new();
         for kept in self.all.values_mut() {
             if kept.unwanted_since.is_some() {
                 kept.link.lower();
@@ -137,12 +152,18 @@ impl Links {
                 kept.is_lent = false;
                 kept.link.lower_own();
             }
+            if let Some(leads) = kept.link.leads
+                && kept.is_up_without_work(is_busy(leads), now)
+            {
+                found.push((kept.link.yields, leads));
+            }
         }
         self.left.retain(|left| now.since(left.since) < LOOKED_AT);
         for left in self.left.iter_mut().filter(|left| left.link.is_up()) {
             left.link.lower();
             left.found_up += 1;
         }
+        found
     }
 
     /// It leads nobody from now on.
@@ -155,9 +176,9 @@ impl Links {
         self.unlink(|pair, _| *pair == (yields, Some(leads)), shim, now);
     }
 
-    /// Whether the daemon has raised a word in a leader's place: it has to look soon.
-    pub fn are_lent(&self) -> bool {
-        self.all.values().any(|kept| kept.is_lent)
+    /// Whether one has to be looked at soon: the daemon has raised it in a leader's place, or it is up without work.
+    pub fn wait_for_a_look(&self) -> bool {
+        self.all.values().any(|kept| kept.is_lent || kept.idle_since.is_some())
     }
 
     pub fn known(&self, link: u64) -> Option<Known> {
@@ -174,15 +195,20 @@ impl Links {
     }
 
     /// Those that this one keeps stopped now by its own word.
-    pub fn stopped_by(&self, leads: End) -> impl Iterator<Item = End> {
+    pub fn stopped_by(&self, leads: End, is_busy: &dyn Fn(End) -> bool) -> impl Iterator<Item = End> {
         let led = self.all.values().filter(move |kept| kept.link.leads == Some(leads));
-        led.filter(|kept| kept.counts()).map(|kept| kept.link.yields)
+        led.filter(|kept| kept.counts(is_busy)).map(|kept| kept.link.yields)
     }
 
     /// Whether this one has to wait now, for whoever it yields to.
-    pub fn is_stopped(&self, yields: End) -> bool {
+    pub fn is_stopped(&self, yields: End, is_busy: &dyn Fn(End) -> bool) -> bool {
         let own = self.all.range((yields, None)..).take_while(|((end, _), _)| *end == yields);
-        own.into_iter().any(|(_, kept)| kept.counts())
+        own.into_iter().any(|(_, kept)| kept.counts(is_busy))
+    }
+
+    /// Whether the daemon itself has this one wait now.
+    pub fn is_stopped_by_daemon(&self, yields: End) -> bool {
+        self.all.get(&(yields, None)).is_some_and(|kept| kept.counts(&|_| false))
     }
 
     /// To whom this one yields.
@@ -203,6 +229,16 @@ impl Links {
 }
 
 impl Kept {
+    fn new(link: Link, now: Mono) -> Self {
+        let (unwanted_since, idle_since) = (None, None);
+        Self { link, made: now, unwanted_since, is_lent: false, is_raised: false, idle_since, is_owed: false }
+    }
+
+    /// Nothing the daemon did with its word counts any more.
+    fn let_go(&mut self) {
+        (self.is_lent, self.is_raised, self.is_owed, self.idle_since) = (false, false, false, None);
+    }
+
     /// Nobody has wanted it for a while, or its leader came too late.
     fn is_over(&self, now: Mono) -> bool {
         self.unwanted_since.is_some_and(|since| now.since(since) >= KEPT)
@@ -217,8 +253,28 @@ impl Kept {
         }
     }
 
-    /// Whether it stops the one that yields, and rightly.
-    fn counts(&self) -> bool {
-        self.unwanted_since.is_none() && self.link.is_up()
+    /// Whether its word was up throughout two looks at which its leader had no work. It is set to 0 then, and raised in its leader's place
+    /// when that has some.
+    fn is_up_without_work(&mut self, is_busy: bool, now: Mono) -> bool {
+        if is_busy && std::mem::take(&mut self.is_owed) {
+            self.lend_if(true);
+        }
+        if is_busy || self.unwanted_since.is_some() || !self.link.is_up() {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert(now);
+        let is_so = now.since(since) >= CONTENDED;
+        if is_so {
+            self.link.lower();
+            (self.idle_since, self.is_owed) = (None, true);
+        }
+        is_so
+    }
+
+    /// Whether it stops the one that yields, and rightly. Whoever sets the daemon's own to 0 runs, and that is counted.
+    fn counts(&self, is_busy: &dyn Fn(End) -> bool) -> bool {
+        let may_be_up = self.link.leads.map_or(self.is_raised, is_busy);
+        may_be_up && self.unwanted_since.is_none() && self.link.is_up()
     }
 }

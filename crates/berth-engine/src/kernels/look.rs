@@ -1,6 +1,6 @@
 //! Looking at one GPU: what its clients do, how much each tenant leads, and who raises words that it may not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
@@ -27,7 +27,7 @@ impl Gpu {
         }
         let present = &self.present;
         let is_busy = |end: End| present.get(&end.client).is_some_and(|one| one.busy);
-        self.links.free(&is_busy, now);
+        let doubted = self.links.free(&is_busy, now);
         let together = present.values().filter(|one| one.busy && one.may_run).count();
         for one in present.values() {
             let Some(client) = cast.clients.get_mut(&one.end.client).filter(|client| !client.is_still) else {
@@ -41,6 +41,7 @@ impl Gpu {
         self.windows.look(running.map(|one| (one.end.client, sms(one.end))).collect(), now);
         let mut news = self.count(cast, shim, passed, now);
         news.extend(self.judge(cast, shim, now));
+        news.extend(self.doubt(&doubted, shim, now));
         if !news.is_empty() {
             self.plan_anew();
         }
@@ -55,9 +56,14 @@ impl Gpu {
             let tenant = client.facts.tenant.clone();
             let is_seen = cast.standings.get(&tenant).is_some_and(|standing| standing.gpus.contains(&self.uuid));
             let Some(lane) = client.lanes.get(&end.lane).filter(|_| is_seen) else { continue };
-            let (busy, may_run) = (lane.doing.busy, !self.links.is_stopped(*end));
+            let (busy, may_run) = (lane.doing.busy, true);
             let demand = lane.book.profile(None).demand.unwrap_or(1.0);
             present.insert(*id, Present { end: *end, tenant, busy, may_run, demand });
+        }
+        // Who has to wait is known when all ledgers were read.
+        let busy: BTreeSet<End> = present.values().filter(|one| one.busy).map(|one| one.end).collect();
+        for one in present.values_mut() {
+            one.may_run = !self.links.is_stopped(one.end, &|leader| busy.contains(&leader));
         }
         present
     }
@@ -77,11 +83,13 @@ impl Gpu {
             own.may_run |= one.busy && one.may_run;
             // Who stands in line behind an equal does so by the plan, which is made anew every few milliseconds.
             own.stops |= self.leads_by_goal(&one.tenant, cast.standings, now)
-                && (self.links.stopped_by(one.end).any(is_kept_off) || self.is_waited_for_by_parted(one));
+                && (self.links.stopped_by(one.end, &|end| self.is_busy(end)).any(is_kept_off)
+                    || self.is_waited_for_by_parted(one));
             own.launches = own.launches.saturating_add(totals.launches);
             own.requests = own.requests.saturating_add(totals.requests);
         }
         self.guests.retain(|tenant, _| doings.contains_key(tenant));
+        self.record.pass(&doings.keys().collect(), passed, now);
         let busy = doings.values().filter(|doings| doings.busy).count();
         let running = doings.values().filter(|doings| doings.may_run).count();
         if !self.meter.pass(doings.keys(), busy > 0, passed, now) {
@@ -92,8 +100,9 @@ impl Gpu {
             let guest = self.guests.entry(tenant.clone()).or_default();
             guest.pass(&doings, busy <= 1, running, passed);
             let most = most_led(cast.standings.get(&tenant), cast.settings);
-            if guest.lead.look(doings.stops, most, passed, now) {
-                news.extend(guest.lead.lost_until(now).map(|until| News::LeadLost { tenant: tenant.clone(), until }));
+            if self.record.led(&tenant, doings.stops, most, passed, now) {
+                let lost = self.record.lead(&tenant).lost_until(now);
+                news.extend(lost.map(|until| News::LeadLost { tenant: tenant.clone(), until }));
                 let own = self.present.values().filter(|one| one.tenant == tenant);
                 own.for_each(|one| self.links.part(one.end, shim, now));
             }
@@ -103,8 +112,9 @@ impl Gpu {
 
     /// Whether somebody who was parted from it has to wait for it by the daemon's word.
     fn is_waited_for_by_parted(&self, leader: &Present) -> bool {
-        let is_parted = |other: &Present| self.parted.contains(&(other.tenant.clone(), leader.tenant.clone()));
-        leader.busy && self.present.values().any(|other| other.busy && !other.may_run && is_parted(other))
+        let is_parted = |other: &Present| self.record.are_parted(&(other.tenant.clone(), leader.tenant.clone()));
+        let waits = |other: &Present| other.busy && self.links.is_stopped_by_daemon(other.end);
+        leader.busy && self.present.values().any(|other| waits(other) && is_parted(other))
     }
 
     /// Parts those of whom one raises a word that it may not, and tells who takes part no more.
@@ -116,21 +126,41 @@ impl Gpu {
             own.peek().is_some() && own.all(|(_, pid)| !(cast.runs)(*pid))
         };
         let verdicts = self.offences.look(&stuck, &stands_still, now);
+        stuck.into_iter().for_each(|one| self.record.part_on(&(one.yields.1, one.leads.1), now));
         let mut news = Vec::new();
         for verdict in verdicts {
             match verdict {
                 Verdict::Part { yields, leads } => {
                     self.links.part_two(yields.0, leads.0, shim, now);
-                    // Whoever says so again and again is heard once.
-                    if self.parted.insert((yields.1.clone(), leads.1.clone())) {
-                        news.push(News::Parted { tenant: yields.1, from: leads.1 });
-                        self.plan_anew();
-                    }
+                    news.extend(self.part(yields.1, leads.1, now));
                 }
                 Verdict::Refuse { tenant, reason } => news.push(News::Refused { tenant, reason }),
             }
         }
         news
+    }
+
+    /// Parts those between whom words were found up without work again and again. Either of them may have written these.
+    fn doubt(&mut self, found: &[(End, End)], shim: &Shim, now: Mono) -> Vec<News> {
+        let mut news = Vec::new();
+        for (yields, leads) in found {
+            let tenant = |end: &End| self.present.get(&end.client).map(|one| one.tenant.clone());
+            let Some(pair) = tenant(yields).zip(tenant(leads)) else { continue };
+            if self.record.doubt(&pair, now) {
+                self.links.part_two(*yields, *leads, shim, now);
+                news.extend(self.part(pair.0, pair.1, now));
+            }
+        }
+        news
+    }
+
+    /// Whoever is parted again and again is told once.
+    fn part(&mut self, yields: TenantKey, leads: TenantKey, now: Mono) -> Option<News> {
+        let is_new = self.record.part((yields.clone(), leads.clone()), now);
+        is_new.then(|| {
+            self.plan_anew();
+            News::Parted { tenant: yields, from: leads }
+        })
     }
 
     /// What a follower says is believed of links it has, and had with others.

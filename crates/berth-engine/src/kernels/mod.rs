@@ -22,6 +22,7 @@ mod orders;
 mod policies;
 mod profile;
 mod reading;
+mod record;
 mod room;
 mod show;
 pub(crate) mod slos;

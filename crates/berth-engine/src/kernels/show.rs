@@ -64,7 +64,7 @@ impl Scene<'_> {
         let book = lanes.iter().map(|(_, lane)| &lane.book).max_by_key(|book| book.samples());
         let profile = book.map(|book| book.profile(None)).unwrap_or_default();
         let is_stopped = |(id, lane): &(ClientId, &Lane)| {
-            lane.doing.busy && gpu.ends.get(id).is_some_and(|end| gpu.links.is_stopped(*end))
+            lane.doing.busy && gpu.ends.get(id).is_some_and(|end| gpu.is_stopped(*end))
         };
         KernelRow {
             tenant: tenant.clone(),
@@ -81,7 +81,7 @@ impl Scene<'_> {
             slo: standing.slo,
             unread_labels: standing.wrong,
             attainment,
-            lead_lost_until: guest.and_then(|guest| guest.lead.lost_until(now)).map(|until| self.anchor.wall_at(until)),
+            lead_lost_until: gpu.record.lead(tenant).lost_until(now).map(|until| self.anchor.wall_at(until)),
             served_seconds: lanes.iter().map(|(_, lane)| lane.served_ns as f64 / 1e9).sum(),
             kernel_kinds: book.map_or(0, |book| book.kinds() as u64),
             kernel_seconds: profile.kernel.map(|time| time.as_secs_f64()),

@@ -1,5 +1,6 @@
 //! Everybody on GPUs in made-up time.
 
+mod forged;
 mod stage;
 
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use berth_proto::shim::message::Refusal;
 use super::client::Client;
 use super::gpu::{Cast, Gpu, News};
 use super::policies::Policies;
+use super::record::Record;
 use super::standing::Standing;
 use super::still::Still;
 use super::{SHOWN_EVERY, Shared, show};
@@ -37,6 +38,8 @@ pub(super) struct World {
     clients: BTreeMap<ClientId, Client>,
     standings: BTreeMap<TenantKey, Standing>,
     gpus: BTreeMap<GpuUuid, Gpu>,
+    /// Of GPUs that nobody uses now.
+    records: BTreeMap<GpuUuid, Record>,
     indices: BTreeMap<GpuUuid, GpuIndex>,
     /// The processes that the driver sees on each.
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
@@ -64,6 +67,7 @@ impl World {
             clients: BTreeMap::new(),
             standings: BTreeMap::new(),
             gpus: BTreeMap::new(),
+            records: BTreeMap::new(),
             indices: BTreeMap::new(),
             pids: BTreeMap::new(),
             totals: KernelTotals::default(),
@@ -140,7 +144,8 @@ impl World {
     fn put_on_gpus(&mut self, client: ClientId) {
         let Some(known) = self.clients.get(&client) else { return };
         for (lane, of) in &known.lanes {
-            let gpu = self.gpus.entry(of.gpu.clone()).or_insert_with(|| Gpu::new(of.gpu.clone()));
+            let made = || Gpu::new(of.gpu.clone(), self.records.remove(&of.gpu).unwrap_or_default());
+            let gpu = self.gpus.entry(of.gpu.clone()).or_insert_with(made);
             gpu.add(End { client, lane: *lane }, known);
         }
         self.find_strangers();
@@ -194,7 +199,12 @@ impl World {
         for gpu in self.gpus.values_mut() {
             gpu.forget(client, &self.shim, now);
         }
-        self.gpus.retain(|_, gpu| !gpu.ends.is_empty());
+        for (uuid, gpu) in self.gpus.extract_if(.., |_, gpu| gpu.ends.is_empty()) {
+            self.records.insert(uuid, gpu.record);
+        }
+        // Only those on which the driver has seen somebody have any.
+        self.records.values_mut().for_each(|record| record.forget(now));
+        self.records.retain(|_, record| !record.is_empty());
         self.find_strangers();
         let tenant = &gone.facts.tenant;
         if gone.takes_part && self.taking_part(tenant) == 0 {

@@ -152,6 +152,17 @@ impl Stage {
         }
     }
 
+    /// These hang up, and the world hears of it.
+    pub fn leave(&mut self, clients: Vec<Client>) {
+        let leaving = clients.len();
+        drop(clients);
+        for _ in 0..leaving {
+            let gone = self.told.recv_timeout(PATIENCE).unwrap();
+            assert!(matches!(gone, Told::Gone { .. }), "{gone:?}");
+            self.world.hear(gone, self.now);
+        }
+    }
+
     pub fn level(&mut self) -> KernelLevel {
         // Shown now and then, and with the next look after this.
         self.now = self.now + Duration::from_millis(200);
@@ -204,6 +215,11 @@ impl Client {
 
     pub fn raise(&self, value: u32) {
         self.leads.values().for_each(|page| page.word.store(value, Ordering::Release));
+    }
+
+    /// Whatever others make of them.
+    pub fn keeps_its_yields_up(&self) {
+        self.yields.values().for_each(|page| page.word.store(1, Ordering::Release));
     }
 
     pub fn is_stopped(&self) -> bool {

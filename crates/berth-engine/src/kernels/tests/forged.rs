@@ -1,0 +1,150 @@
+//! Words, times and claims that somebody forges, and penalties that somebody would be rid of.
+
+use std::time::Duration;
+
+use berth_model::kernels::KernelNews;
+
+use super::super::CONTENDED;
+use super::stage::{Client, Stage, tenant};
+use super::{GOAL, ms, pair};
+
+/// At work for the first of these milliseconds of every twenty, with its words up meanwhile.
+fn serves(server: &Client, step: u32, busy_ms: u32, stage_now: berth_model::Mono) {
+    let is_busy = step % 40 < busy_ms * 2;
+    if [0, busy_ms * 2].contains(&(step % 40)) {
+        server.works(is_busy, stage_now);
+    }
+    server.raise(is_busy.into());
+}
+
+fn has_lost_its_lead(news: &[(berth_model::TenantKey, KernelNews)], name: &str) -> bool {
+    news.iter().any(|(who, news)| *who == tenant(name) && matches!(news, KernelNews::LeadLost { .. }))
+}
+
+#[test]
+fn one_that_keeps_the_words_of_its_own_yields_up_accuses_nobody_and_goes_before_nobody() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    let mut hostile = [stage.client("hostile", &[]), stage.client_on("hostile", 0)];
+    let now = stage.now;
+    hostile.iter().chain([&trainer]).for_each(|client| client.works(true, now));
+    let [one, other] = &mut hostile;
+    let before = stage.row("trainer").served_seconds;
+    stage.pass_while(Duration::from_secs(12), &mut [&mut server, &mut trainer, one, other], |step, clients| {
+        serves(clients[0], step, 8, now);
+        clients[2].keeps_its_yields_up();
+        clients[3].keeps_its_yields_up();
+    });
+    let news = stage.all_news();
+    assert!(!has_lost_its_lead(&news, "server"), "it kept others stopped for less than half of the time: {news:?}");
+    let served = stage.row("trainer").served_seconds - before;
+    assert!(served > 12.0 * 0.6 / 2.0 * 0.8, "half of what the server leaves is the trainer's: {served} s");
+}
+
+#[test]
+fn one_that_keeps_the_daemon_s_own_word_up_has_not_waited_since() {
+    let mut stage = Stage::start();
+    let mut hostile = stage.client("hostile", &[]);
+    let first = stage.client("crowd", &[]);
+    // More than stand in line, so that some wait by the daemon's word.
+    let mut crowd: Vec<Client> = std::iter::once(first).chain((1..12).map(|_| stage.client_on("crowd", 0))).collect();
+    let now = stage.now;
+    crowd.iter().chain([&hostile]).for_each(|client| client.works(true, now));
+    let before = (stage.row("hostile").served_seconds, stage.row("crowd").served_seconds);
+    let mut everybody: Vec<&mut Client> = std::iter::once(&mut hostile).chain(&mut crowd).collect();
+    stage.pass_while(Duration::from_secs(4), &mut everybody, |_, clients| clients[0].keeps_its_yields_up());
+    let had = (stage.row("hostile").served_seconds - before.0, stage.row("crowd").served_seconds - before.1);
+    assert!((1.6..2.4).contains(&had.0) && (1.6..2.4).contains(&had.1), "half of the time each: {had:?}");
+}
+
+#[test]
+fn a_leader_that_says_it_is_idle_and_keeps_its_words_up_stops_nobody_for_long() {
+    let mut stage = Stage::start();
+    let (mut hostile, mut trainer) = pair(&mut stage);
+    trainer.works(true, stage.now);
+    let mut stopped = 0;
+    stage.pass_while(Duration::from_secs(4), &mut [&mut hostile, &mut trainer], |_, clients| {
+        stopped += u32::from(clients[1].is_stopped());
+        // Whatever it has been told, it has all pages still.
+        clients[0].raise(1);
+    });
+    assert!(stopped < 200, "it stood at {stopped} of 8000 looks");
+    let news = stage.all_news();
+    let parted = |(who, news): &(_, _)| *who == tenant("trainer") && matches!(news, KernelNews::Parted { .. });
+    assert!(news.iter().any(parted), "{news:?}");
+}
+
+#[test]
+fn a_word_that_is_up_for_a_moment_without_work_is_let_go_of_and_comes_up_again_with_it() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    trainer.works(true, stage.now);
+    server.raise(1);
+    stage.pass(CONTENDED * 2, &mut [&mut server, &mut trainer]);
+    assert!(!trainer.is_stopped(), "nobody has work for which it would wait");
+    server.works(true, stage.now);
+    stage.pass(CONTENDED, &mut [&mut server, &mut trainer]);
+    assert!(trainer.is_stopped(), "its library thinks the word is up");
+    assert!(!stage.all_news().iter().any(|(_, news)| matches!(news, KernelNews::Parted { .. })));
+}
+
+/// The first keeps the second stopped until it loses its lead.
+fn loses_its_lead(stage: &mut Stage, server: &mut Client, trainer: &mut Client) {
+    let now = stage.now;
+    [&*server, &*trainer].into_iter().for_each(|client| client.works(true, now));
+    for _ in 0..20 {
+        stage.pass_while(ms(500), &mut [server, trainer], |_, clients| clients[0].raise(1));
+        if has_lost_its_lead(&stage.all_news(), "server") {
+            return;
+        }
+    }
+    panic!("it still leads");
+}
+
+#[test]
+fn whoever_has_lost_its_lead_has_not_got_it_back_by_attaching_anew() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    loses_its_lead(&mut stage, &mut server, &mut trainer);
+    stage.leave(vec![server]);
+    stage.pass(ms(5), &mut [&mut trainer]);
+    server = stage.client("server", GOAL);
+    stage.pass(ms(5), &mut [&mut server, &mut trainer]);
+    assert!(server.leads.is_empty(), "the other was there all the time");
+    stage.leave(vec![server, trainer]);
+    let mut again = (stage.client("server", GOAL), stage.client("trainer", &[]));
+    stage.pass(ms(5), &mut [&mut again.0, &mut again.1]);
+    assert!(again.0.leads.is_empty(), "nobody was there meanwhile");
+}
+
+#[test]
+fn whoever_attaches_anew_before_it_has_led_for_too_long_has_led_all_the_same() {
+    let mut stage = Stage::start();
+    let mut trainer = stage.client("trainer", &[]);
+    trainer.works(true, stage.now);
+    let mut has_lost = false;
+    for _ in 0..12 {
+        let mut server = stage.client("server", GOAL);
+        server.works(true, stage.now);
+        stage.pass_while(Duration::from_secs(1), &mut [&mut server, &mut trainer], |_, clients| clients[0].raise(1));
+        stage.leave(vec![server]);
+        stage.pass(CONTENDED, &mut [&mut trainer]);
+        has_lost |= has_lost_its_lead(&stage.all_news(), "server");
+    }
+    assert!(has_lost, "it kept the other stopped all the time");
+}
+
+#[test]
+fn who_was_parted_is_linked_again_after_a_while() {
+    let mut stage = Stage::start();
+    let (mut hostile, mut trainer) = pair(&mut stage);
+    trainer.works(true, stage.now);
+    stage.pass_while(Duration::from_secs(1), &mut [&mut hostile, &mut trainer], |_, clients| clients[0].raise(1));
+    assert!(trainer.is_stopped() || hostile.leads.is_empty());
+    hostile.works(false, stage.now);
+    stage.pass(Duration::from_secs(3), &mut [&mut hostile, &mut trainer]);
+    assert!(hostile.leads.is_empty(), "they are parted");
+    stage.now = stage.now + Duration::from_mins(11);
+    stage.pass(ms(20), &mut [&mut hostile, &mut trainer]);
+    assert_eq!(hostile.leads.len(), 1, "nothing was held against them since");
+}
