@@ -32,6 +32,7 @@ impl Gpu {
         let is_busy = |end: End| present.get(&end.client).is_some_and(|one| one.busy);
         self.links.want(&wanted, &is_busy, shim, now);
         waits.iter().for_each(|(end, waits)| self.links.stop(*end, *waits));
+        self.unlinked = self.unlinked(plan);
         self.lifts_at = plan.squad.members.iter().filter_map(|member| member.part?.until).min();
         for (id, orders) in &plan.orders {
             let member = plan.squad.members.iter().find(|member| member.who == *id);
@@ -113,6 +114,12 @@ impl Gpu {
             Some((self.end(link.who)?, leads.end, &leads.tenant))
         });
         room::choose(wanted, &|pair| self.links.has(pair))
+    }
+
+    /// Both of each pair of a plan that has no link.
+    fn unlinked(&self, plan: &Plan) -> BTreeSet<End> {
+        let pairs = plan.yields.iter().filter_map(|link| Some((self.end(link.who)?, self.end(link.to)?)));
+        pairs.filter(|(who, to)| !self.links.has(&(*who, Some(*to)))).flat_map(|(who, to)| [who, to]).collect()
     }
 
     fn end(&self, id: kernels::ClientId) -> Option<End> {

@@ -1,6 +1,6 @@
 //! One GPU: its clients, and what the policy plans for them. `look` sees what they do, `carry` does what the plan says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
@@ -45,6 +45,8 @@ pub(super) struct Gpu {
     pub(super) plan: Option<Plan>,
     /// What it was made for.
     planned_for: Vec<(kernels::ClientId, Option<Mono>, bool)>,
+    /// Of each pair of the plan that has no link, both. The daemon's word is in its place.
+    pub(super) unlinked: BTreeSet<End>,
     /// When the SMs that are split for the plan's first part are to be one again.
     pub(super) lifts_at: Option<Mono>,
     pub(super) looked_at: Option<Mono>,
@@ -86,6 +88,7 @@ impl Gpu {
             links: Links::default(),
             guests: BTreeMap::new(),
             record,
+            unlinked: BTreeSet::new(),
             offences: Offences::default(),
             has_strangers: false,
             met: BTreeMap::new(),
@@ -117,11 +120,13 @@ impl Gpu {
         tenants.next().is_some_and(|first| tenants.any(|other| other != first))
     }
 
-    /// When to look again: often while two have work at the same time.
+    /// When to look again: often while two have work at the same time, and while one has that stands for the other by the daemon's word alone.
     pub fn pace(&self) -> Duration {
         let busy = self.present.values().filter(|one| one.busy).count();
+        let is_unlinked = || self.present.values().any(|one| one.busy && self.unlinked.contains(&one.end));
         match (self.is_shared(), busy) {
             _ if self.links.wait_for_a_look() => super::CONTENDED,
+            (true, 1) if is_unlinked() => super::CONTENDED,
             (false, _) => super::ALONE,
             (true, 0 | 1) => super::CALM,
             (true, _) => super::CONTENDED,
@@ -132,6 +137,7 @@ impl Gpu {
     /// Whether it did.
     pub fn plan(&mut self, policy: Option<&dyn KernelPolicy>, cast: &mut Cast<'_>, shim: &Shim, now: Mono) -> bool {
         let Some(policy) = policy.filter(|_| self.is_shared()) else {
+            self.unlinked.clear();
             if self.plan.take().is_some() {
                 self.links.clear(shim, now);
             }

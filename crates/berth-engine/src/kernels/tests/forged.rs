@@ -148,3 +148,32 @@ fn who_was_parted_is_linked_again_after_a_while() {
     stage.pass(ms(20), &mut [&mut hostile, &mut trainer]);
     assert_eq!(hostile.leads.len(), 1, "nothing was held against them since");
 }
+
+#[test]
+fn where_a_pair_has_no_link_it_is_looked_often_enough_for_the_daemon_s_word() {
+    let mut stage = Stage::start();
+    let mut trainer = stage.client("trainer", &[]);
+    let first = stage.client("server", GOAL);
+    let mut servers: Vec<Client> =
+        std::iter::once(first).chain((1..20).map(|_| stage.client_on("server", 0))).collect();
+    let mut everybody: Vec<&mut Client> = servers.iter_mut().chain([&mut trainer]).collect();
+    stage.pass(ms(5), &mut everybody);
+    everybody.last().expect("the trainer").works(true, stage.now);
+    stage.pass_at_its_pace(ms(50), &mut everybody);
+    let unlinked = servers.iter().position(|server| server.leads.is_empty()).expect("more than it can be linked with");
+    for is_busy in [true, false] {
+        servers[unlinked].works(is_busy, stage.now);
+        let mut everybody: Vec<&mut Client> = servers.iter_mut().chain([&mut trainer]).collect();
+        stage.pass_at_its_pace(CONTENDED, &mut everybody);
+        assert_eq!(trainer.is_stopped(), is_busy);
+    }
+}
+
+#[test]
+fn where_all_pairs_have_links_it_is_looked_seldom_while_one_has_work() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    trainer.works(true, stage.now);
+    stage.pass(ms(5), &mut [&mut server, &mut trainer]);
+    assert_eq!(stage.world.wait(stage.now), Some(super::super::CALM));
+}

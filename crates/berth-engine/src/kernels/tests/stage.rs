@@ -152,6 +152,17 @@ impl Stage {
         }
     }
 
+    /// Looks when it would by itself. A look that is due later than `time` is not made.
+    pub fn pass_at_its_pace(&mut self, time: Duration, clients: &mut [&mut Client]) {
+        let until = self.now + time;
+        while let Some(wait) = self.world.wait(self.now).filter(|wait| self.now + *wait <= until) {
+            self.now = self.now + wait;
+            self.world.turn(self.now);
+            clients.iter_mut().for_each(|client| client.listen());
+        }
+        self.now = until;
+    }
+
     /// These hang up, and the world hears of it.
     pub fn leave(&mut self, clients: Vec<Client>) {
         let leaving = clients.len();
