@@ -14,6 +14,7 @@ use berth_proto::shim::{REQUESTS, Request, SAMPLES, Sample};
 use super::orders::{Settled, Told};
 use super::profile::Book;
 use super::reading::{Doing, Totals};
+use super::sms;
 
 /// Longer no request is.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -182,7 +183,7 @@ impl Lane {
     fn new(gpu: GpuUuid, lane: message::Lane) -> Self {
         Self {
             gpu,
-            sms: lane.sm_count,
+            sms: sms::believed(lane.sm_count),
             divides: lane.divides,
             totals: Totals::default(),
             doing: Doing::default(),

@@ -18,6 +18,7 @@ use super::measure::{Meter, Tally};
 use super::offences::Offences;
 use super::profile::took_ns;
 use super::record::Record;
+use super::sms;
 use super::standing::Standing;
 use super::windows::{Company, Windows};
 
@@ -214,15 +215,19 @@ impl Gpu {
         beside
     }
 
-    /// How many SMs there are each says for itself: more than there are harms nobody else.
+    /// How many SMs there are each says for itself.
     pub(super) fn place(&self, cast: &Cast<'_>) -> Place {
         let lanes = || {
             let ends = self.present.values().map(|one| one.end);
             ends.filter_map(|end| cast.clients.get(&end.client)?.lanes.get(&end.lane))
         };
+        let claims = self.present.values().filter_map(|one| {
+            let lane = cast.clients.get(&one.end.client)?.lanes.get(&one.end.lane)?;
+            Some((&one.tenant, lane.sms))
+        });
         let mut tenants = self.present.values().map(|one| cast.standings.get(&one.tenant));
         Place {
-            sms: lanes().map(|lane| lane.sms).max().unwrap_or(0),
+            sms: sms::agreed(claims),
             divides: lanes().all(|lane| lane.divides),
             concurrent: tenants.all(|of| of.is_some_and(|of| of.is_mps)),
         }

@@ -26,6 +26,7 @@ mod record;
 mod room;
 mod show;
 pub(crate) mod slos;
+mod sms;
 mod standing;
 mod still;
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Settled {
 impl Split {
     /// `None` where one side would be nothing.
     fn of(part: Part, sms: u32) -> Option<Self> {
-        let at = (part.split + STEP / 2) / STEP * STEP;
+        let at = part.split.saturating_add(STEP / 2) / STEP * STEP;
         (at > 0 && at < sms).then_some(Self { at, side: part.side })
     }
 

@@ -163,11 +163,9 @@ fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, yields:
     let is_long = client.profile.longest.is_some_and(|longest| longest >= settings.long_kernel.get());
     let gives_way = yields.iter().any(|link| link.who == client.id);
     let leads = yields.iter().any(|link| link.to == client.id);
-    let long = (scene.gpu.divides && scene.gpu.concurrent && is_long && gives_way).then(|| {
-        let part = scene.gpu.sms * u32::from(settings.long_part.get()) / 100;
-        let sms = (part / settings.sm_step.max(1) * settings.sm_step).max(settings.sm_step);
-        Long { from: settings.long_kernel.get(), sms }
-    });
+    let is_divided = scene.gpu.divides && scene.gpu.concurrent && scene.gpu.sms > 0;
+    let long = (is_divided && is_long && gives_way)
+        .then(|| Long { from: settings.long_kernel.get(), sms: long_sms(scene.gpu.sms, settings) });
     let constraints = client.slo.constraints;
     Orders {
         grain: settings.grain.get(),
@@ -178,6 +176,13 @@ fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, yields:
         copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),
         memory_bytes: constraints.memory.map(|bytes| bytes.0),
     }
+}
+
+/// SMs for long kernels of those that give way: whole steps, one at least. However many there are said to be.
+fn long_sms(sms: u32, settings: &KernelSettings) -> u32 {
+    let part = u64::from(sms) * u64::from(settings.long_part.get()) / 100;
+    let part = u32::try_from(part).unwrap_or(u32::MAX);
+    (part / settings.sm_step.max(1) * settings.sm_step).max(settings.sm_step)
 }
 
 #[cfg(test)]
@@ -213,6 +218,15 @@ mod tests {
         let learned = Learned::default();
         let scene = Scene { now: Mono(1), gpu: PLACE, clients, learned: &learned };
         clients.iter().map(|client| equals(&scene, client)).collect()
+    }
+
+    #[test]
+    fn long_kernels_have_whole_steps_however_many_sms_somebody_says_there_are() {
+        let settings = KernelSettings::default();
+        for sms in [0, 1, 7, 132, u32::MAX] {
+            let own = long_sms(sms, &settings);
+            assert!(own.is_multiple_of(settings.sm_step) && own <= sms.max(settings.sm_step), "{own} of {sms}");
+        }
     }
 
     #[test]
