@@ -19,6 +19,7 @@ mod look;
 mod measure;
 mod offences;
 mod orders;
+mod places;
 mod policies;
 mod profile;
 mod reading;

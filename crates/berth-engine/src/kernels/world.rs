@@ -18,7 +18,7 @@ use super::policies::Policies;
 use super::record::Record;
 use super::standing::Standing;
 use super::still::Still;
-use super::{SHOWN_EVERY, Shared, show};
+use super::{SHOWN_EVERY, Shared, places, show};
 
 /// How long a process may be attached of whose container nothing is known; then it goes on without berth.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
@@ -104,7 +104,10 @@ impl World {
     fn asks(&mut self, client: ClientId, facts: Arc<ProcessFacts>, clock: ClientClock, now: Mono) {
         let takes_part = self.standings.get(&facts.tenant).and_then(|standing| standing.takes_part);
         if takes_part == Some(false) || self.refused.contains(&facts.tenant) {
-            return self.refuse(client);
+            return self.refuse(client, Refusal::NotAsked);
+        }
+        if !self.has_place(&facts.tenant, client) {
+            return self.refuse(client, Refusal::TooMany);
         }
         let Some(pages) = self.shim.welcome(client) else { return };
         self.clients.insert(client, Client::new(facts, clock, pages, now));
@@ -123,16 +126,19 @@ impl World {
         for client in own {
             match takes_part {
                 None => {}
-                Some(false) => self.refuse(client),
+                Some(false) => self.refuse(client, Refusal::NotAsked),
                 Some(true) => self.take_in(client, now),
             }
         }
     }
 
     fn take_in(&mut self, client: ClientId, now: Mono) {
-        let Some(known) = self.clients.get_mut(&client) else { return };
-        known.takes_part = true;
-        let tenant = known.facts.tenant.clone();
+        let Some(tenant) = self.clients.get(&client).map(|known| known.facts.tenant.clone()) else { return };
+        // Whose it is may not have been known when it asked.
+        if !self.has_place(&tenant, client) {
+            return self.refuse(client, Refusal::TooMany);
+        }
+        self.clients.get_mut(&client).into_iter().for_each(|known| known.takes_part = true);
         tracing::debug!(client = client.0, %tenant, "a process takes part at the level of kernels");
         self.totals.attached += 1;
         self.put_on_gpus(client);
@@ -152,9 +158,20 @@ impl World {
         self.shown_at = None;
     }
 
-    fn refuse(&mut self, client: ClientId) {
+    fn refuse(&mut self, client: ClientId, why: Refusal) {
         self.totals.refused += 1;
-        self.shim.refuse(client, Refusal::NotAsked);
+        self.shim.refuse(client, why);
+    }
+
+    /// Whether this tenant's owner may have one more, beside all but this client.
+    fn has_place(&self, tenant: &TenantKey, but: ClientId) -> bool {
+        let owner = |tenant: &TenantKey| {
+            let known = self.standings.get(tenant).and_then(|standing| standing.owner.clone());
+            known.unwrap_or_else(|| tenant.to_string())
+        };
+        let others = self.clients.iter().filter(|(id, _)| **id != but);
+        let all: Vec<String> = others.map(|(_, client)| owner(&client.facts.tenant)).collect();
+        places::has_place(&owner(tenant), all.iter().map(String::as_str))
     }
 
     /// A child may still have its socket.
@@ -299,7 +316,7 @@ impl World {
         let late: Vec<ClientId> =
             self.clients.iter().filter(|(_, client)| is_late(client)).map(|(id, _)| *id).collect();
         for client in late {
-            self.refuse(client);
+            self.refuse(client, Refusal::NotAsked);
             self.forget(client, now);
         }
     }
@@ -348,7 +365,7 @@ impl World {
                 let own = self.clients.iter().filter(|(_, client)| client.facts.tenant == tenant);
                 let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
                 for client in own {
-                    self.refuse(client);
+                    self.refuse(client, Refusal::NotAsked);
                     self.forget(client, now);
                 }
             }

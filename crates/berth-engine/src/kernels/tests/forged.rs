@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use berth_host::shim::CLIENTS;
 use berth_model::kernels::KernelNews;
 
 use super::super::CONTENDED;
+use super::super::standing::Standing;
 use super::stage::{Client, Stage, tenant};
 use super::{GOAL, ms, pair};
 
@@ -176,4 +178,28 @@ fn where_all_pairs_have_links_it_is_looked_seldom_while_one_has_work() {
     trainer.works(true, stage.now);
     stage.pass(ms(5), &mut [&mut server, &mut trainer]);
     assert_eq!(stage.world.wait(stage.now), Some(super::super::CALM));
+}
+
+#[test]
+fn a_user_of_many_containers_leaves_places_for_others() {
+    let mut stage = Stage::start();
+    let owned_by = |owner: &str| {
+        let owner = owner.to_owned();
+        move |standing: &mut Standing| standing.owner = Some(owner)
+    };
+    let mut attached = Vec::new();
+    for number in 0..8 {
+        let name = format!("greedy-{number}");
+        stage.knows(&name, &[], owned_by("greedy"));
+        attached.extend((0..64).map_while(|_| stage.attaches(&name, 0)));
+    }
+    assert_eq!(attached.len(), CLIENTS / 2);
+    // Whose it is comes to be known later.
+    stage.knows("unknown", &[], |standing| standing.takes_part = None);
+    let mut late = stage.attaches("unknown", 0).expect("it may be anybody's");
+    stage.knows("unknown", &[], owned_by("greedy"));
+    late.listen();
+    assert!(late.is_hung_up, "it is one more of the same user");
+    stage.knows("other", &[], owned_by("other"));
+    assert!(stage.attaches("other", 0).is_some());
 }

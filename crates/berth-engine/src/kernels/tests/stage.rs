@@ -108,14 +108,27 @@ impl Stage {
     }
 
     pub fn client_on(&mut self, name: &str, on: u8) -> Client {
+        self.attaches(name, on).expect("it is let attach")
+    }
+
+    /// `None`: it is refused.
+    pub fn attaches(&mut self, name: &str, on: u8) -> Option<Client> {
         self.next.lock().unwrap().push_back(tenant(name));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(self.dir.path().join("shim.sock")).unwrap()).unwrap();
         say(&socket, FromClient::Attach { version: VERSION, clock_ns: clock::now().0 });
-        let asks = self.told.recv_timeout(PATIENCE).unwrap();
-        self.world.hear(asks, self.now);
+        // Some who were refused may be told of as gone before.
+        let mut has_asked = false;
+        while !has_asked {
+            let told = self.told.recv_timeout(PATIENCE).unwrap();
+            has_asked = matches!(told, Told::Asks { .. });
+            self.world.hear(told, self.now);
+        }
         let (message, files) = until(|| hear(&socket).ok());
+        if matches!(message, FromDaemon::Refused(_)) {
+            return None;
+        }
         assert!(matches!(message, FromDaemon::Welcome { .. }), "{message:?}");
         let (ledger, orders) = (Page::open(&files[0]).unwrap(), Page::open_read_only(&files[1]).unwrap());
         let lane = Lane { lane: 0, uuid: [on; 16], sm_count: 132, waits_on_gpu: true, divides: true };
@@ -123,7 +136,7 @@ impl Stage {
         let lane = self.told.recv_timeout(PATIENCE).unwrap();
         self.world.hear(lane, self.now);
         let (yields, leads) = (BTreeMap::new(), BTreeMap::new());
-        Client { socket, ledger, orders, yields, leads, is_hung_up: false }
+        Some(Client { socket, ledger, orders, yields, leads, is_hung_up: false })
     }
 
     /// Looks as often as it would while two have work.
