@@ -33,7 +33,6 @@ use berth_host::probes::Probes;
 use berth_host::procs::ProcsError;
 use berth_model::control::{Answer, Ask, Caller, KernelAsk, Refusal, Reply, What};
 use berth_model::history::{LeftOpen, Spent};
-use berth_model::kernels::KernelLevel;
 use berth_model::monitor::Wish;
 use berth_model::settings::{EdfSettings, KernelPolicyName, KernelSettings};
 use berth_model::snapshot::GpuView;
@@ -299,7 +298,7 @@ impl Loop {
         let bandwidth = self.kernels.as_ref().is_some_and(Kernels::has_clients);
         self.sources.look(Wish { bandwidth, ..self.monitor.wish(now.mono, by_looks) });
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
-        snapshot.kernels = self.attend_kernels(&snapshot, &now);
+        snapshot.kernels = self.kernels.as_ref().and_then(Kernels::level);
         self.answer_kernels(&snapshot, &now);
         self.manage(&mut snapshot, &mut changes, &now);
         changes.iter().for_each(log_change);
@@ -316,12 +315,26 @@ impl Loop {
         self.attend(snapshot, changes, now);
         self.tasks_ended(snapshot, changes);
         self.turn_at = None;
-        if let Ok(manager) = &mut self.manager {
-            if let Some(kernels) = &self.kernels {
-                manager.keep_off(&kernels.keep_off(), now.mono);
-            }
-            let labels = |tenant: &TenantKey| self.monitor.labels_of(tenant).cloned();
-            let outcome = manager.turn(snapshot, &labels, &self.deadlines, now);
+        let Self { kernels, manager, monitor, slos, kernel_rules, watch, .. } = self;
+        if let (Ok(manager), Some(kernels)) = (&mut *manager, &*kernels) {
+            manager.keep_off(&kernels.keep_off(), now.mono);
+        }
+        let shown = &*snapshot;
+        // The level of kernels is told what is known of those who take part there, before anybody is held.
+        let mut tell_kernels = |manager: Option<&Manager>| {
+            let Some(kernels) = kernels else { return };
+            let terms =
+                |tenant: &TenantKey| kernel_terms(monitor, shown, kernel_rules, tenant, slos.said(tenant).as_ref());
+            let is_held = |tenant: &TenantKey| manager.is_some_and(|manager| manager.is_kept_off(tenant, now.mono));
+            kernels.attend(shown, &terms, &is_held, &|tenant| watch.weight(tenant, now.mono));
+        };
+        if manager.is_err() {
+            tell_kernels(None);
+        }
+        if let Ok(manager) = manager {
+            let labels = |tenant: &TenantKey| monitor.labels_of(tenant).cloned();
+            let mut decided = |manager: &Manager| tell_kernels(Some(manager));
+            let outcome = manager.turn(shown, &labels, &self.deadlines, &mut decided, now);
             self.turn_at = outcome.again_at;
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
             changes.extend(outcome.gone);
@@ -376,16 +389,6 @@ impl Loop {
             now,
         };
         deadlines.answer(&stage)
-    }
-
-    /// Tells the level of kernels what is known of those who take part there.
-    fn attend_kernels(&mut self, snapshot: &Snapshot, now: &Anchor) -> Option<KernelLevel> {
-        let Self { kernels, manager, monitor, slos, kernel_rules, watch, .. } = self;
-        let terms =
-            |tenant: &TenantKey| kernel_terms(monitor, snapshot, kernel_rules, tenant, slos.said(tenant).as_ref());
-        let is_held = |tenant: &TenantKey| manager.as_ref().is_ok_and(|manager| manager.is_kept_off(tenant, now.mono));
-        let weight = |tenant: &TenantKey| watch.weight(tenant, now.mono);
-        kernels.as_mut()?.attend(snapshot, &terms, &is_held, &weight)
     }
 
     /// Answers those who asked about the level of kernels.

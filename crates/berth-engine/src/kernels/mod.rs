@@ -4,7 +4,8 @@
 //! tenant, and by time: every half a millisecond while two have work on the same GPU, seldom otherwise, never without clients. A leader's
 //! stop needs none of that: it is a word in memory between the two.
 //!
-//! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other.
+//! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other. Who is to be held it
+//! tells before it begins to hold.
 
 mod bandwidth;
 mod carry;
@@ -146,19 +147,21 @@ impl Kernels {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).keep_off.clone()
     }
 
-    /// Tells what is known of those who take part or ask to, where that has changed; and shows what came of it. `is_held`: it is kept off the
-    /// GPU. `weight`: what its owner's words make of its weight.
+    /// What came of it all.
+    pub fn level(&self) -> Option<KernelLevel> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).level.clone()
+    }
+
+    /// Tells what is known of those who take part or ask to, where that has changed. `is_held`: it is kept off the GPU, or about to be. `weight`:
+    /// what its owner's words make of its weight.
     pub fn attend(
         &mut self,
         snapshot: &Snapshot,
         terms: &dyn Fn(&TenantKey) -> Terms,
         is_held: &dyn Fn(&TenantKey) -> bool,
         weight: &dyn Fn(&TenantKey) -> f64,
-    ) -> Option<KernelLevel> {
-        let (tenants, level) = {
-            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            (shared.tenants.clone(), shared.level.clone())
-        };
+    ) {
+        let tenants = self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.clone();
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
             let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), weight(&tenant));
@@ -172,7 +175,6 @@ impl Kernels {
             self.told_gpus = gpus;
             self.tell(Input::Gpus(self.told_gpus.clone()));
         }
-        level
     }
 
     /// It ends only with this.

@@ -262,12 +262,13 @@ impl Manager {
         self.annals.leave(snapshot, left, now);
     }
 
-    /// Decides and acts upon what is known now.
+    /// Decides and acts upon what is known now. `decided`: is called in between, when it is known who is to be kept off and nothing is done yet.
     pub fn turn(
         &mut self,
         snapshot: &Snapshot,
         labels: &dyn Fn(&TenantKey) -> Labels,
         deadlines: &Deadlines,
+        decided: &mut dyn FnMut(&Self),
         now: &Anchor,
     ) -> Outcome {
         self.meet(snapshot, now.mono);
@@ -276,6 +277,7 @@ impl Manager {
         let breathe_at = self.heed_breaths(now.mono);
         self.judged = deadlines.watched();
         let decide_at = self.decide(snapshot, labels, deadlines, now.mono);
+        decided(self);
         let mut outcome = self.carry_out(now);
         self.answer(&outcome.changes, now);
         self.measure(snapshot, now.mono);

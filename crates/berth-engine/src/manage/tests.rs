@@ -115,6 +115,8 @@ struct Host {
     again_at: Option<Mono>,
     labels: BTreeMap<TenantKey, BTreeMap<String, String>>,
     changes: Vec<Change>,
+    /// Whom the level of kernels was told to be kept off, and how many steps had been taken then.
+    kept_off: BTreeMap<TenantKey, usize>,
     guarded: Guarded,
     deadlines: Deadlines,
     _dir: tempfile::TempDir,
@@ -160,6 +162,7 @@ impl Host {
             again_at: None,
             labels: BTreeMap::new(),
             changes: Vec::new(),
+            kept_off: BTreeMap::new(),
             guarded,
             deadlines: Deadlines::new(settings::Deadlines::default()),
             _dir: dir,
@@ -180,8 +183,17 @@ impl Host {
         loop {
             let now = Anchor { mono: Mono(self.now), wall: Timestamp::from_second(1_000).unwrap() };
             let snapshot = self.monitor.snapshot(&now);
-            let outcome =
-                self.manager.turn(&snapshot, &|tenant| self.labels.get(tenant).cloned(), &self.deadlines, &now);
+            let labels = |tenant: &TenantKey| self.labels.get(tenant).cloned();
+            let (hands, kept_off) = (&self.hands, &mut self.kept_off);
+            let mut decided = |manager: &Manager| {
+                let steps = hands.steps.lock().unwrap().len();
+                for tenant in snapshot.tasks.iter().map(|row| &row.tenant) {
+                    if manager.is_kept_off(tenant, now.mono) {
+                        kept_off.entry(tenant.clone()).or_insert(steps);
+                    }
+                }
+            };
+            let outcome = self.manager.turn(&snapshot, &labels, &self.deadlines, &mut decided, &now);
             self.again_at = outcome.again_at;
             let Self { manager, changes, .. } = self;
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));

@@ -72,6 +72,15 @@ impl Host {
 }
 
 #[test]
+fn whoever_is_to_be_held_is_told_of_before_anything_is_done_to_it() {
+    let mut host = Host::with_two(PolicyName::Off);
+    assert_eq!(host.kept_off, BTreeMap::new());
+    host.asks(root(), hold("t1")).unwrap();
+    assert_eq!(host.kept_off, [(tenant(1), 0)].into());
+    assert!(!host.steps().is_empty(), "it is held");
+}
+
+#[test]
 fn a_person_holds_and_releases_without_any_policy() {
     let mut host = Host::with_two(PolicyName::Off);
     let held = host.stands(root(), hold("t1"));
