@@ -133,7 +133,8 @@ fn check(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseErro
     let is_busy = |who| busy.contains(&who);
     let next = busy.iter().filter(|who| !plan.runs(**who) && !plan.waits(**who, is_busy)).count();
     let waiting = busy.iter().filter(|who| !plan.runs(**who)).count();
-    prop_assert_eq!(next, waiting.min(frame::IN_LINE), "those that wait go on when those before them are done");
+    // Whoever yields to one that runs by the policy's own links goes on by itself behind the line, too.
+    prop_assert!(next >= waiting.min(frame::IN_LINE), "those that wait go on when those before them are done: {next}");
     prop_assert_eq!(plan.orders.len(), clients.len());
     let (apart, others): (Vec<&Client>, Vec<&Client>) = clients
         .iter()
