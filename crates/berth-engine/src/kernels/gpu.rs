@@ -7,7 +7,7 @@ use berth_host::shim::{ClientId, End, Shim};
 use berth_model::settings::KernelSettings;
 use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
 use berth_policy::kernels::auto::Window;
-use berth_policy::kernels::{self, Kept, KernelPolicy, Learned, Place, Plan, Profile, Reason, Scene};
+use berth_policy::kernels::{self, KernelPolicy, Learned, Place, Plan, Profile, Reason, Scene};
 use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
@@ -155,10 +155,10 @@ impl Gpu {
             return false;
         }
         self.planned_for = now_for;
+        self.learned.weights.follow(&clients, cast.settings, now);
         let place = self.place(cast);
         let scene = Scene { now, gpu: place, clients: &clients, learned: &self.learned };
         let plan = policy.plan(&scene);
-        self.learn(&clients, cast.settings, now);
         self.carry_out(&plan, &clients, cast, shim, now);
         self.plan = Some(plan);
         true
@@ -231,19 +231,6 @@ impl Gpu {
             divides: lanes().all(|lane| lane.divides),
             concurrent: tenants.all(|of| of.is_some_and(|of| of.is_mps)),
         }
-    }
-
-    fn learn(&mut self, clients: &[kernels::Client], settings: &KernelSettings, now: Mono) {
-        if self.plan.as_ref().is_none_or(|plan| plan.squad.until > now) {
-            return;
-        }
-        let kept = |client: &kernels::Client| Kept {
-            who: client.id,
-            target: client.slo.target().get(),
-            actual: client.attainment,
-        };
-        let kept: Vec<Kept> = clients.iter().map(kept).collect();
-        self.learned.weights.squad_over(&kept, f64::from(settings.alpha_milli) / 1e3);
     }
 
     /// A request of a client has ended. `within`: how long it may take.

@@ -180,7 +180,7 @@ mod tests {
 
     use super::super::laws::{clients, places};
     use super::super::testing::{PLACE, job};
-    use super::super::{Kept, Learned, Place, Voice, Work};
+    use super::super::{Learned, Place, Voice, Work};
     use super::*;
 
     fn plan(clients: &[Client], now_ms: u64, learned: &Learned, gpu: Place) -> Plan {
@@ -211,11 +211,11 @@ mod tests {
     fn one_that_misses_its_goals_counts_more() {
         let mut learned = Learned::default();
         let turns = Place { concurrent: false, ..PLACE };
-        let clients = [job(1, 50, 1.0, 0.5), job(2, 50, 1.0, 0.5)];
+        let mut clients = [job(1, 50, 1.0, 0.5), job(2, 50, 1.0, 0.5)];
         assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [1]);
-        let kept =
-            [(1, 1.0), (2, 0.2)].map(|(who, actual)| Kept { who: ClientId(who), target: 0.99, actual: Some(actual) });
-        (0..20).for_each(|_| learned.weights.squad_over(&kept, 0.02));
+        (clients[0].attainment, clients[1].attainment) = (Some(1.0), Some(0.2));
+        let looks = (0..20).map(|look| Mono(0) + Duration::from_millis(2 * look));
+        looks.for_each(|now| learned.weights.follow(&clients, &KernelSettings::default(), now));
         assert_eq!(runs(&plan(&clients, 0, &learned, turns)), [2]);
     }
 

@@ -38,7 +38,7 @@ pub use reason::Reason;
 pub use types::{
     Client, ClientId, Division, Member, Orders, Part, Place, Plan, Profile, Scene, Side, Squad, Work, Yield,
 };
-pub use weights::{Attained, Kept, Voice, Weights};
+pub use weights::{Attained, Voice, Weights};
 
 /// The policy of that name; `None` for `off`, under which everybody runs and nobody yields, and for `auto`, which plans nothing itself.
 pub fn named(name: KernelPolicyName, settings: &KernelSettings) -> Option<Box<dyn KernelPolicy>> {

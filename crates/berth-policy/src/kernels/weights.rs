@@ -8,6 +8,10 @@
 //! request, so one late request moves little, and faster than people notice. One that keeps its goals with something to spare shrinks by the
 //! same rule.
 //!
+//! **Squads are counted by the clock** ([`Weights::follow`]): plans are made anew whenever somebody begins or is done, a thousand times a second or
+//! seldom, and few squads come to their end. So what counts is the time since the last plan over the length of a squad, in whole and parts, and at most
+//! [`AT_ONCE`]: what is seen now says little of what was long ago.
+//!
 //! **Bounds.** A weight stays within a factor of [`MOST`] of its start: with the exponential rule alone a goal that cannot be kept would take
 //! the whole GPU in the end. **A leak** ([`LEAK`]) draws it back to its start, so that old misses are forgotten within a second. **Normalised**: weights
 //! are divided by their geometric mean, which is 1 afterwards but for the bounds; only their ratio means anything.
@@ -19,12 +23,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::ClientId;
+use berth_model::Mono;
+use berth_model::settings::KernelSettings;
+
+use super::{Client, ClientId};
 
 /// A weight is at most so many times its start, and at least that part of it.
 pub const MOST: f64 = 8.0;
 /// Part of a weight's logarithm that is lost with each squad.
 const LEAK: f64 = 0.002;
+/// Squads that are made up for at once.
+const AT_ONCE: f64 = 50.0;
 /// What late work is worth.
 pub const LATE: f64 = 0.25;
 /// The least and the most that words make of a weight.
@@ -40,6 +49,8 @@ pub struct Voice(f64);
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Weights {
     logarithms: BTreeMap<ClientId, f64>,
+    /// Until when they have followed.
+    at: Option<Mono>,
 }
 
 /// How well the goals of one client were kept, each 0 to 1; `None` without such a goal, or before anything was seen.
@@ -53,14 +64,14 @@ pub struct Attained {
     pub availability: Option<f64>,
 }
 
-/// One client's goal after a squad.
+/// How one client's goal is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kept {
-    pub who: ClientId,
+struct Kept {
+    who: ClientId,
     /// Attainment to be reached, 0 to 1.
-    pub target: f64,
+    target: f64,
     /// `None`: it has no goal, or nothing was seen; its weight only leaks.
-    pub actual: Option<f64>,
+    actual: Option<f64>,
 }
 
 impl Weights {
@@ -68,18 +79,33 @@ impl Weights {
         self.logarithms.get(&who).map_or(1.0, |logarithm| logarithm.exp())
     }
 
-    /// After a squad, with everybody who is there; others are forgotten.
-    pub fn squad_over(&mut self, kept: &[Kept], alpha: f64) {
+    /// Takes in how goals are kept now, for the time since the last time, with everybody who is there; others are forgotten.
+    pub fn follow(&mut self, clients: &[Client], settings: &KernelSettings, now: Mono) {
+        let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.since(at));
+        let squads = (passed.as_secs_f64() / settings.squad.get().as_secs_f64()).min(AT_ONCE);
+        let kept: Vec<Kept> = clients.iter().map(Kept::of).collect();
+        self.pass(&kept, f64::from(settings.alpha_milli) / 1e3, squads);
+    }
+
+    /// So many squads in which goals were kept like this: the rule that many times over, where parts of a squad add up to a whole one.
+    fn pass(&mut self, kept: &[Kept], alpha: f64, squads: f64) {
+        let stays = (1.0 - LEAK).powf(squads);
         let next = |one: &Kept| {
             let missed = one.actual.map_or(0.0, |actual| one.target - actual.clamp(0.0, 1.0));
             let now = self.logarithms.get(&one.who).copied().unwrap_or(0.0);
-            (one.who, now * (1.0 - LEAK) + alpha * missed)
+            (one.who, now * stays + alpha * missed * (1.0 - stays) / LEAK)
         };
         let mut all: BTreeMap<ClientId, f64> = kept.iter().map(next).collect();
         let mean = all.values().sum::<f64>() / all.len().max(1) as f64;
         let most = MOST.ln();
         all.values_mut().for_each(|logarithm| *logarithm = (*logarithm - mean).clamp(-most, most));
         self.logarithms = all;
+    }
+}
+
+impl Kept {
+    fn of(client: &Client) -> Self {
+        Self { who: client.id, target: client.slo.target().get(), actual: client.attainment }
     }
 }
 
@@ -120,6 +146,7 @@ pub fn quality(left: Duration, speed: f64, due_in: Option<Duration>) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::testing::client;
     use super::*;
 
     fn kept(who: u64, actual: f64) -> Kept {
@@ -131,14 +158,43 @@ mod tests {
         let mut weights = Weights::default();
         let mut last = 1.0;
         for _ in 0..35 {
-            weights.squad_over(&[kept(1, 0.0), kept(2, 0.99)], 0.02);
+            weights.pass(&[kept(1, 0.0), kept(2, 0.99)], 0.02, 1.0);
             assert!(weights.of(ClientId(1)) > last);
             last = weights.of(ClientId(1));
         }
         let ratio = last / weights.of(ClientId(2));
         assert!((1.8..2.2).contains(&ratio), "{ratio}");
-        (0..2_000).for_each(|_| weights.squad_over(&[kept(1, 1.0), kept(2, 0.99)], 0.02));
+        (0..2_000).for_each(|_| weights.pass(&[kept(1, 1.0), kept(2, 0.99)], 0.02, 1.0));
         assert!(weights.of(ClientId(1)) < 1.0);
+    }
+
+    /// The weight of one that misses everything beside one that keeps its goal, after so long with looks so far apart.
+    fn missing(all: Duration, every: Duration) -> f64 {
+        let (mut weights, mut now) = (Weights::default(), Mono(0));
+        let mut clients = [client(1), client(2)];
+        (clients[0].attainment, clients[1].attainment) = (Some(0.0), Some(0.99));
+        while now <= Mono(0) + all {
+            weights.follow(&clients, &KernelSettings::default(), now);
+            now = now + every;
+        }
+        weights.of(ClientId(1)) / weights.of(ClientId(2))
+    }
+
+    #[test]
+    fn weights_follow_the_time_that_passes_however_often_plans_are_made() {
+        let ms = Duration::from_millis;
+        let squad_by_squad = missing(ms(80), ms(2));
+        assert!((1.9..2.4).contains(&squad_by_squad), "{squad_by_squad}");
+        for every in [Duration::from_micros(100), ms(1), ms(10), ms(80)] {
+            let ratio = missing(ms(80), every);
+            assert!((ratio / squad_by_squad - 1.0).abs() < 0.001, "{every:?}: {ratio} and not {squad_by_squad}");
+        }
+    }
+
+    #[test]
+    fn what_is_seen_after_a_long_pause_is_not_taken_for_all_of_it() {
+        let ratio = missing(Duration::from_secs(60), Duration::from_secs(60));
+        assert!((2.0..3.0).contains(&ratio), "{ratio}");
     }
 
     #[test]
@@ -166,12 +222,12 @@ mod tests {
     proptest! {
         #[test]
         fn weights_stay_bounded_and_their_ratio_is_all_that_counts(
-            rounds in prop::collection::vec(prop::collection::vec(0.0..=1.0f64, 1..6), 1..400), alpha in 0.001..1.0f64,
+            rounds in prop::collection::vec(prop::collection::vec(0.0..=1.0f64, 1..6), 1..400), alpha in 0.001..1.0f64, squads in 0.0..50.0f64,
         ) {
             let mut weights = Weights::default();
             for round in rounds {
                 let all: Vec<Kept> = round.iter().zip(1..).map(|(actual, who)| kept(who, *actual)).collect();
-                weights.squad_over(&all, alpha);
+                weights.pass(&all, alpha, squads);
                 for one in &all {
                     let weight = weights.of(one.who);
                     prop_assert!((1.0 / MOST - 1e-9..=MOST + 1e-9).contains(&weight), "{weight}");

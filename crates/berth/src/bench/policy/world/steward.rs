@@ -2,7 +2,7 @@
 
 use berth_model::Mono;
 use berth_model::settings::KernelSettings;
-use berth_policy::kernels::{self, Client, ClientId, Kept, KernelPolicy, Learned, Place, Plan, Scene, squad};
+use berth_policy::kernels::{self, Client, ClientId, KernelPolicy, Learned, Place, Plan, Scene, squad};
 use berth_sim::Sharing;
 use berth_sim::scenario::kernels::{Confined, Machine, Order, Part, Sight, Steward};
 
@@ -70,13 +70,6 @@ impl Managed {
             self.learned.interference.saw_work(&clients[who], alone, took, &held);
         }
     }
-
-    fn weigh(&mut self, clients: &[Client]) {
-        let kept =
-            |client: &Client| Kept { who: client.id, target: client.slo.target().get(), actual: client.attainment };
-        let kept: Vec<Kept> = clients.iter().map(kept).collect();
-        self.learned.weights.squad_over(&kept, f64::from(self.settings.alpha_milli) / 1e3);
-    }
 }
 
 impl Steward for Managed {
@@ -91,10 +84,8 @@ impl Steward for Managed {
         if !is_over && self.planned_for == busy {
             return None;
         }
-        if is_over {
-            self.weigh(&clients);
-        }
         self.planned_for = busy;
+        self.learned.weights.follow(&clients, &self.settings, now);
         let scene = Scene { now, gpu: self.place, clients: &clients, learned: &self.learned };
         let plan = self.chooses.policy(&clients, now).plan(&scene);
         let order = order(&plan, &clients, self.place.sms);
