@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
-use berth_model::settings::KernelSettings;
 use berth_model::{Mono, TenantKey};
 
 use super::gpu::{Cast, Gpu, News, Present};
 use super::guests::Doings;
 use super::offences::{Stuck, Verdict};
-use super::standing::Standing;
 
 impl Gpu {
     /// Takes in what the ledgers say, and counts the time that has passed. Who leads others for too long loses its lead, and who stands still
@@ -96,10 +94,10 @@ impl Gpu {
             self.measure_anew(now);
         }
         let mut news = Vec::new();
+        let most = f64::from(cast.settings.lead_share.get()) / 100.0;
         for (tenant, doings) in doings {
             let guest = self.guests.entry(tenant.clone()).or_default();
             guest.pass(&doings, busy <= 1, running, passed);
-            let most = most_led(cast.standings.get(&tenant), cast.settings);
             if self.record.led(&tenant, doings.stops, most, passed, now) {
                 let lost = self.record.lead(&tenant).lost_until(now);
                 news.extend(lost.map(|until| News::LeadLost { tenant: tenant.clone(), until }));
@@ -173,10 +171,4 @@ impl Gpu {
         let found_up = known.found_up;
         Some(Stuck { link, yields: (one.end, one.tenant.clone()), leads: (leads, leader.clone()), found_up })
     }
-}
-
-/// The part of the time for which it may keep others stopped.
-fn most_led(standing: Option<&Standing>, settings: &KernelSettings) -> f64 {
-    let own = standing.and_then(|standing| standing.slo.constraints.most).map_or(1.0, |most| most.get());
-    own.min(f64::from(settings.lead_share.get()) / 100.0)
 }
