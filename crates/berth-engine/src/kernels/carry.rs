@@ -21,10 +21,7 @@ impl Gpu {
         now: Mono,
     ) {
         let mut wanted = self.choose(plan);
-        let waits: BTreeMap<End, bool> = clients
-            .iter()
-            .filter_map(|client| Some((self.end(client.id)?, self.waits(plan, clients, client, &wanted))))
-            .collect();
+        let waits = self.waits(plan, clients, &wanted);
         // Equals yield to the daemon from the first time that one of them has to wait.
         let turns = waits.values().any(|waits| *waits);
         wanted.extend(waits.keys().filter(|_| turns).map(|end| (*end, None)));
@@ -79,12 +76,13 @@ impl Gpu {
 
     /// Who is alone is ordered nothing but to measure and to keep its limits.
     pub(super) fn order_alone(&self, cast: &mut Cast<'_>, now: Mono) {
-        let settings = cast.settings;
+        let (settings, crews) = (cast.settings, self.crews(cast, now));
         let told = |end: &End, cast: &Cast<'_>| {
             let client = cast.clients.get(&end.client)?;
             let lane = client.lanes.get(&end.lane)?;
             let slo = cast.standings.get(&client.facts.tenant).map(|of| of.slo.clone()).unwrap_or_default();
-            let limits = self.beside(client, lane, cast, now).part_of(&slo).constraints;
+            let beside = crews.get(&client.facts.tenant).map(|crew| crew.without(lane, now)).unwrap_or_default();
+            let limits = beside.part_of(&slo).constraints;
             let orders = Orders {
                 grain: settings.grain.get(),
                 linger: settings.linger.get(),
@@ -132,13 +130,21 @@ impl Gpu {
         tenant(who).zip(tenant(to)).is_some_and(|pair| self.record.are_parted(&pair))
     }
 
-    /// Whether the daemon has it wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is
+    /// Of those for whom a plan was made, whom the daemon has wait. One that yields to somebody who runs needs no word of the daemon's: it goes on the moment that one is
     /// done. One that is not linked to whom it yields does.
-    fn waits(&self, plan: &Plan, clients: &[kernels::Client], who: &kernels::Client, linked: &BTreeSet<Pair>) -> bool {
-        let runs = |id: kernels::ClientId| plan.runs(id) && clients.iter().any(|client| client.id == id && client.busy);
-        let mut own = plan.yields.iter().filter(|link| link.who == who.id && runs(link.to)).peekable();
-        let yields = own.peek().is_some();
-        let is_linked = |to| self.end(who.id).is_some_and(|end| linked.contains(&(end, self.end(to))));
-        (!plan.runs(who.id) && !yields) || own.any(|link| !is_linked(link.to))
+    fn waits(&self, plan: &Plan, clients: &[kernels::Client], linked: &BTreeSet<Pair>) -> BTreeMap<End, bool> {
+        let members: BTreeSet<kernels::ClientId> = plan.squad.members.iter().map(|member| member.who).collect();
+        let busy: BTreeSet<kernels::ClientId> = clients.iter().filter(|one| one.busy).map(|one| one.id).collect();
+        let mut before: BTreeMap<kernels::ClientId, Vec<kernels::ClientId>> = BTreeMap::new();
+        for link in plan.yields.iter().filter(|link| members.contains(&link.to) && busy.contains(&link.to)) {
+            before.entry(link.who).or_default().push(link.to);
+        }
+        let each = clients.iter().filter_map(|client| {
+            let end = self.end(client.id)?;
+            let own = before.get(&client.id).map_or(&[][..], Vec::as_slice);
+            let is_unlinked = own.iter().any(|to| !linked.contains(&(end, self.end(*to))));
+            Some((end, (!members.contains(&client.id) && own.is_empty()) || is_unlinked))
+        });
+        each.collect()
     }
 }

@@ -12,7 +12,7 @@ use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
 use super::client::{Client, Ended, Lane};
-use super::guests::{Beside, Guest};
+use super::guests::{Beside, Crew, Guest};
 use super::links::Links;
 use super::measure::{Meter, Tally};
 use super::offences::Offences;
@@ -165,11 +165,13 @@ impl Gpu {
     }
 
     fn clients(&self, cast: &Cast<'_>, now: Mono) -> Vec<kernels::Client> {
+        let crews = self.crews(cast, now);
         let each = self.present.iter().filter_map(|(id, one)| {
             let client = cast.clients.get(id)?;
             let lane = client.lanes.get(&one.end.lane)?;
             let standing = cast.standings.get(&one.tenant);
-            let slo = self.slo(client, lane, standing, cast, now);
+            let beside = crews.get(&one.tenant).map(|crew| crew.without(lane, now)).unwrap_or_default();
+            let slo = self.slo(client, beside, standing, now);
             // Who belongs to nobody shares with nobody but its own processes.
             let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));
             // Fairness is of the last seconds.
@@ -193,7 +195,7 @@ impl Gpu {
     }
 
     /// Nobody leads that has lost its lead or stands still; its limits stay. Of what a tenant may have each of its processes has a part.
-    fn slo(&self, client: &Client, lane: &Lane, standing: Option<&Standing>, cast: &Cast<'_>, now: Mono) -> Slo {
+    fn slo(&self, client: &Client, beside: Beside, standing: Option<&Standing>, now: Mono) -> Slo {
         let Some(standing) = standing else { return Slo::default() };
         let tenant = &client.facts.tenant;
         let has_lost = self.record.lead(tenant).is_lost(now);
@@ -201,18 +203,18 @@ impl Gpu {
             true => Slo { constraints: standing.slo.constraints, ..Slo::default() },
             false => standing.slo.clone(),
         };
-        self.beside(client, lane, cast, now).part_of(&slo)
+        beside.part_of(&slo)
     }
 
-    /// What the other processes of its tenant have here.
-    pub(super) fn beside(&self, client: &Client, lane: &Lane, cast: &Cast<'_>, now: Mono) -> Beside {
-        let mut beside = Beside::default();
-        let own = self.ends.values().filter_map(|end| {
-            let other = cast.clients.get(&end.client)?;
-            (other.facts.tenant == client.facts.tenant).then(|| other.lanes.get(&end.lane))?
-        });
-        own.filter(|other| !std::ptr::eq(*other, lane)).for_each(|other| beside.add(other, now));
-        beside
+    /// What each tenant has here, all of its processes together.
+    pub(super) fn crews(&self, cast: &Cast<'_>, now: Mono) -> BTreeMap<TenantKey, Crew> {
+        let mut crews: BTreeMap<TenantKey, Crew> = BTreeMap::new();
+        for end in self.ends.values() {
+            let Some(client) = cast.clients.get(&end.client) else { continue };
+            let Some(lane) = client.lanes.get(&end.lane) else { continue };
+            crews.entry(client.facts.tenant.clone()).or_default().add(lane, now);
+        }
+        crews
     }
 
     /// How many SMs there are each says for itself.

@@ -34,7 +34,15 @@ pub(super) struct Doings {
     pub stops: bool,
 }
 
-/// What another process of the same tenant takes of its limits.
+/// What all processes of a tenant take of its limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Crew {
+    busy: usize,
+    copying: usize,
+    memory_bytes: u128,
+}
+
+/// What the other processes of the same tenant take of its limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Beside {
     pub busy: usize,
@@ -60,13 +68,29 @@ impl Guest {
 /// More than a process can submit between two looks.
 const MOST_AT_ONCE: u64 = 1_000_000;
 
-impl Beside {
+impl Crew {
     pub fn add(&mut self, lane: &Lane, now: Mono) {
         self.busy += usize::from(lane.doing.busy);
-        self.copying += usize::from(lane.copied_at.is_some_and(|at| now.since(at) < COPIES));
-        self.memory_bytes = self.memory_bytes.saturating_add(lane.doing.memory_bytes);
+        self.copying += usize::from(copies(lane, now));
+        self.memory_bytes += u128::from(lane.doing.memory_bytes);
     }
 
+    /// What those of them take that are not this one.
+    pub fn without(&self, lane: &Lane, now: Mono) -> Beside {
+        let memory_bytes = self.memory_bytes.saturating_sub(lane.doing.memory_bytes.into());
+        Beside {
+            busy: self.busy.saturating_sub(usize::from(lane.doing.busy)),
+            copying: self.copying.saturating_sub(usize::from(copies(lane, now))),
+            memory_bytes: u64::try_from(memory_bytes).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn copies(lane: &Lane, now: Mono) -> bool {
+    lane.copied_at.is_some_and(|at| now.since(at) < COPIES)
+}
+
+impl Beside {
     /// What one process gets of what its tenant was promised and may have.
     pub fn part_of(&self, slo: &Slo) -> Slo {
         let (busy, copying) = (self.busy + 1, self.copying + 1);

@@ -14,11 +14,13 @@
 //! A promise at risk goes first, as under `slo`; unlike there, one with time to spare does not stop others: those without a goal yield to it only if company
 //! would make it late or does not pay.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::frame::{self, busy, equals, fair_order};
+use super::crowd::{Crowd, Turn};
+use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::{Promise, left, promise};
 use super::slo::{promises, soon};
@@ -45,8 +47,10 @@ impl KernelPolicy for Hybrid {
     fn plan(&self, scene: &Scene<'_>) -> Plan {
         let promises = promises(scene, &self.settings);
         let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(scene.now, soon(&self.settings)));
-        let ranked = ranked(scene);
-        let choice = self.choice(scene, &promises, at_risk, &ranked);
+        let crowd = Crowd::of(scene);
+        let worths = Worths::new(scene, &crowd);
+        let ranked = ranked(scene, &crowd, &worths);
+        let choice = self.choice(scene, &worths, at_risk, &ranked);
         let reasons = reasons(scene, &ranked, at_risk, &choice);
         let welcome = welcome(scene, &self.settings, &choice, Trust::Bold);
         frame::plan(scene, &self.settings, &choice, &welcome, &ranked, self.yields(scene), reasons)
@@ -58,13 +62,13 @@ impl Hybrid {
     fn choice<'a>(
         &self,
         scene: &Scene<'a>,
-        promises: &[Promise<'a>],
+        worths: &Worths,
         at_risk: Option<&Promise<'a>>,
         ranked: &[&'a Client],
     ) -> Choice<'a> {
         let first = squad::overdue(scene, &self.settings).or(at_risk.map(|promise| promise.client));
-        let value = |client: &Client, speed: f64| worth(scene, client, speed);
-        let allows = |runners: &[Runner<'_>]| all_in_time(scene, promises, runners);
+        let value = |client: &Client, speed: f64| worths.of(client, speed);
+        let allows = |runners: &[Runner<'_>]| all_in_time(scene, runners);
         let weight = |client: &Client| weight(scene, client);
         let wish = Wish {
             ranked: ranked.to_vec(),
@@ -106,33 +110,61 @@ impl Hybrid {
 }
 
 /// Those who want the GPU, the one worth most first.
-fn ranked<'a>(scene: &Scene<'a>) -> Vec<&'a Client> {
-    let mut ranked: Vec<&Client> = busy(scene).collect();
-    let value = |client: &Client| worth(scene, client, 1.0);
-    ranked.sort_by(|one, other| value(other).total_cmp(&value(one)).then_with(|| fair_order(scene, one, other)));
-    ranked
+fn ranked<'a>(scene: &Scene<'a>, crowd: &Crowd<'a>, worths: &Worths) -> Vec<&'a Client> {
+    let mut ranked: Vec<(f64, Turn, &Client)> =
+        busy(scene).map(|client| (worths.of(client, 1.0), crowd.turn(client), client)).collect();
+    ranked.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    ranked.into_iter().map(|(.., client)| client).collect()
 }
 
 fn weight(scene: &Scene<'_>, client: &Client) -> f64 {
     client.weight() * scene.learned.weights.of(client.id)
 }
 
-/// w × T_eff × Q × F.
-fn worth(scene: &Scene<'_>, client: &Client, speed: f64) -> f64 {
-    let due_in = promise(client, scene.now).filter(Promise::is_lost).map(|promise| promise.due.since(scene.now));
-    let fair = finish_time_fairness(scene, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
-    weight(scene, client) * speed * quality(left(client), speed, due_in) * fair
+/// What it is worth that those who want the GPU get on.
+struct Worths {
+    each: BTreeMap<ClientId, Worth>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Worth {
+    /// w × F.
+    counts: f64,
+    left: Duration,
+    due_in: Option<Duration>,
+}
+
+impl Worths {
+    fn new(scene: &Scene<'_>, crowd: &Crowd<'_>) -> Self {
+        let worth = |client: &Client| {
+            let promise = promise(client, scene.now).filter(Promise::is_lost);
+            let fair = finish_time_fairness(scene, crowd, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
+            Worth {
+                counts: weight(scene, client) * fair,
+                left: left(client),
+                due_in: promise.map(|promise| promise.due.since(scene.now)),
+            }
+        };
+        let each = busy(scene).map(|client| (client.id, worth(client))).collect();
+        Self { each }
+    }
+
+    /// w × T_eff × Q × F. Who wants nothing gets on with nothing.
+    fn of(&self, client: &Client, speed: f64) -> f64 {
+        let worth = |one: &Worth| one.counts * speed * quality(one.left, speed, one.due_in);
+        self.each.get(&client.id).map_or(0.0, worth)
+    }
 }
 
 /// Time the work under way has taken, over what it would have taken with an equal part of the GPU: users share alike, then their tenants, then the
 /// processes of each. `None` before anything can be said.
-pub fn finish_time_fairness(scene: &Scene<'_>, client: &Client) -> Option<f64> {
+fn finish_time_fairness(scene: &Scene<'_>, crowd: &Crowd<'_>, client: &Client) -> Option<f64> {
     let work = client.work?;
     let taken = scene.now.since(work.began);
     if taken < YOUNG {
         return None;
     }
-    let alone = work.done.as_secs_f64() * equals(scene, client);
+    let alone = work.done.as_secs_f64() * crowd.equals(client);
     Some(taken.as_secs_f64() / alone.max(YOUNG.as_secs_f64() / 10.0))
 }
 
@@ -145,9 +177,9 @@ pub fn jain(parts: impl IntoIterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count * squares))
 }
 
-fn all_in_time(scene: &Scene<'_>, promises: &[Promise<'_>], runners: &[Runner<'_>]) -> bool {
+fn all_in_time(scene: &Scene<'_>, runners: &[Runner<'_>]) -> bool {
     runners.iter().all(|runner| {
-        let promise = promises.iter().find(|promise| promise.client.id == runner.client.id);
+        let promise = promise(runner.client, scene.now);
         promise.is_none_or(|promise| quality(promise.left, runner.speed, Some(promise.due.since(scene.now))) >= 1.0)
     })
 }
@@ -253,8 +285,10 @@ mod tests {
             let scene = Scene { now, gpu, clients: &clients, learned: &learned };
             let promises = promises(&scene, &hybrid.settings);
             let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(now, soon(&hybrid.settings)));
-            let choice = hybrid.choice(&scene, &promises, at_risk, &ranked(&scene));
-            prop_assert!(choice.runners.len() <= 1 || all_in_time(&scene, &promises, &choice.runners));
+            let crowd = Crowd::of(&scene);
+            let worths = Worths::new(&scene, &crowd);
+            let choice = hybrid.choice(&scene, &worths, at_risk, &ranked(&scene, &crowd, &worths));
+            prop_assert!(choice.runners.len() <= 1 || all_in_time(&scene, &choice.runners));
             let overdue = squad::overdue(&scene, &hybrid.settings);
             let has_it = |who: ClientId| choice.runners.iter().any(|runner| runner.client.id == who);
             prop_assert!(overdue.is_none_or(|client| has_it(client.id)));

@@ -12,11 +12,13 @@
 //! A job with much left yields, inline, to those that serve and whose requests are short, unless running beside them pays. Goals are not looked at,
 //! but for one: who says that it is one job whose end counts serves nobody.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::frame::{self, busy, fair_order};
+use super::crowd::Crowd;
+use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::left;
 use super::squad::{self, Wish};
@@ -37,8 +39,8 @@ impl KernelPolicy for Jct {
 
     fn plan(&self, scene: &Scene<'_>) -> Plan {
         let order = shortest_first(scene);
-        let ahead = |client: &Client| order.iter().take_while(|other| other.id != client.id).count();
-        let value = |client: &Client, speed: f64| (order.len() - ahead(client)) as f64 * speed;
+        let ahead: BTreeMap<ClientId, usize> = order.iter().map(|client| client.id).zip(0..).collect();
+        let value = |client: &Client, speed: f64| (order.len() - ahead[&client.id]) as f64 * speed;
         let first = squad::overdue(scene, &self.settings);
         let wish = Wish {
             ranked: order.clone(),
@@ -80,8 +82,9 @@ fn size(client: &Client) -> Duration {
 
 /// Those who want the GPU by what they have left, where that is equal by what they have had.
 pub fn shortest_first<'a>(scene: &Scene<'a>) -> Vec<&'a Client> {
+    let crowd = Crowd::of(scene);
     let mut order: Vec<&Client> = busy(scene).collect();
-    order.sort_by(|one, other| left(one).cmp(&left(other)).then_with(|| fair_order(scene, one, other)));
+    order.sort_by_cached_key(|client| (left(client), crowd.turn(client)));
     order
 }
 

@@ -9,6 +9,7 @@
 //! the scene, and outlives a change of policy.
 
 pub mod auto;
+mod crowd;
 mod frame;
 pub mod hybrid;
 pub mod interference;

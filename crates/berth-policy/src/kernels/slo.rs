@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::frame::{self, busy, fair_order};
+use super::crowd::Crowd;
+use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::{Promise, in_order, promise};
 use super::squad::{self, Choice, Runner, Wish};
@@ -41,9 +42,9 @@ impl KernelPolicy for Slo {
         let promises = promises(scene, &self.settings);
         let ranked = ranked(scene, &promises);
         let first = squad::overdue(scene, &self.settings).or_else(|| ranked.first().copied());
-        let place = |client: &Client| ranked.iter().position(|other| other.id == client.id).unwrap_or(ranked.len());
         // The first has what it can use, the next what that leaves, and so on.
-        let weight = |client: &Client| 0.01f64.powi(i32::try_from(place(client)).unwrap_or(i32::MAX).min(4));
+        let place = |client: &Client| ranked.iter().zip(0..4).find(|(other, _)| other.id == client.id);
+        let weight = |client: &Client| 0.01f64.powi(place(client).map_or(4, |(_, place)| place));
         let value = |client: &Client, speed: f64| speed * client.weight();
         let allows = |runners: &[Runner<'_>]| {
             let head = runners.iter().find(|runner| first.is_some_and(|first| first.id == runner.client.id));
@@ -69,7 +70,8 @@ impl KernelPolicy for Slo {
 
 impl Slo {
     fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
-        let pairs = scene.clients.iter().flat_map(|who| scene.clients.iter().map(move |to| (who, to)));
+        let lead: Vec<&Client> = scene.clients.iter().filter(|client| client.slo.within().is_some()).collect();
+        let pairs = scene.clients.iter().flat_map(|who| lead.iter().map(move |to| (who, *to)));
         let links = pairs.filter(|(who, to)| who.id != to.id && gives_way(scene, &self.settings, who, to));
         links.map(|(who, to)| Yield { who: who.id, to: to.id }).collect()
     }
@@ -113,7 +115,8 @@ fn gives_way(scene: &Scene<'_>, settings: &KernelSettings, who: &Client, to: &Cl
 
 fn ranked<'a>(scene: &Scene<'a>, promises: &[Promise<'a>]) -> Vec<&'a Client> {
     let mut rest: Vec<&Client> = busy(scene).filter(|client| promise(client, scene.now).is_none()).collect();
-    rest.sort_by(|one, other| fair_order(scene, one, other));
+    let crowd = Crowd::of(scene);
+    rest.sort_by_cached_key(|client| crowd.turn(client));
     promises.iter().map(|promise| promise.client).chain(rest).collect()
 }
 
@@ -127,7 +130,7 @@ fn reasons(
     let head = promises.first();
     let due_in = |promise: &Promise<'_>| promise.due.since(scene.now);
     let of = |client: &&Client| {
-        let own = promises.iter().find(|promise| promise.client.id == client.id);
+        let own = &promise(client, scene.now);
         let runs = choice.runners.iter().any(|runner| runner.client.id == client.id);
         let reason = match (own, head) {
             _ if ranked.len() == 1 => Reason::NobodyElse,
