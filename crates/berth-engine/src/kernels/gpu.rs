@@ -7,7 +7,7 @@ use berth_host::shim::{ClientId, End, Shim};
 use berth_model::settings::KernelSettings;
 use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
 use berth_policy::kernels::auto::Window;
-use berth_policy::kernels::{self, KernelPolicy, Learned, Place, Plan, Profile, Reason, Scene};
+use berth_policy::kernels::{self, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene};
 use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
@@ -280,8 +280,8 @@ impl Gpu {
     pub fn learn_company(&mut self, cast: &Cast<'_>) {
         let place = self.place(cast);
         let demand = |who: ClientId| self.present.get(&who).map_or(1.0, |one| one.demand);
-        let seen = self.windows.close(place.sms, &demand);
-        seen.iter().filter(|_| place.concurrent).for_each(|seen| self.learned.interference.saw(seen));
+        let (seen, phi) = (self.windows.close(place.sms, &demand), Phi::of(cast.settings));
+        seen.iter().filter(|_| place.concurrent).for_each(|seen| self.learned.interference.saw(seen, phi));
     }
 
     /// So much of its memory's bandwidth was used. Whose it was is known only where everybody takes part, and where those who ran at the same time

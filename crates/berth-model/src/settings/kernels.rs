@@ -14,6 +14,9 @@ use crate::quantity::Percent;
 use crate::slo::GoalBound;
 use crate::time::Span;
 
+/// With more one missed goal outweighs everybody within a few squads.
+const MOST_ALPHA: u32 = 500;
+
 /// Scheduling at the level of kernels, for tenants that ask for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,15 +76,23 @@ pub struct KernelSettings {
     /// One piece of work in so many is measured; 0 measures none but the first of a kind.
     #[serde(deserialize_with = "count")]
     pub sample_every: u32,
+    /// Two run together only if what both get done is so much more than one after the other would, in percent.
+    #[serde(deserialize_with = "percent")]
+    pub pays: Percent,
+    /// How fast the weight of a tenant follows its missed goals (α), in thousandths for each squad: with 20 one that misses all counts twice as much after 35
+    /// squads. 0 leaves weights as people have set them; at most 500.
+    #[serde(deserialize_with = "count")]
+    pub alpha: u32,
+    /// What work that will be late counts for `hybrid` (Q), in percent of the same work in time: 100 passes over being late.
+    #[serde(deserialize_with = "percent")]
+    pub late_worth: Percent,
+    /// How much of the interference between two is reckoned with that have half of the SMs each (φ is 4 × both parts of the SMs × this), in percent: the
+    /// most that company is taken to cost. 0 passes over interference.
+    #[serde(deserialize_with = "percent")]
+    pub phi: Percent,
     /// SMs are given in steps of so many.
     #[serde(skip)]
     pub sm_step: u32,
-    /// Two run together only if what both get done is so much more than one after the other would.
-    #[serde(skip)]
-    pub pays: Percent,
-    /// How fast weights follow missed goals: the exponent's factor, in thousandths for each squad.
-    #[serde(skip)]
-    pub alpha_milli: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -189,9 +200,11 @@ impl Default for KernelSettings {
             long_part: whole(55),
             lead_share: whole(95),
             sample_every: 512,
-            sm_step: 8,
             pays: whole(5),
-            alpha_milli: 20,
+            alpha: 20,
+            late_worth: whole(25),
+            phi: whole(100),
+            sm_step: 8,
         }
     }
 }
@@ -231,12 +244,16 @@ impl KernelSettings {
             let (value, least) = ("0".to_owned(), "1".to_owned());
             InvalidSettings::TooSmall { key: "kernels.long_part", value, least }
         });
+        let fast = (self.alpha > MOST_ALPHA).then(|| {
+            let (value, most) = (self.alpha.to_string(), MOST_ALPHA.to_string());
+            InvalidSettings::TooLarge { key: "kernels.alpha", value, most }
+        });
         // A stop that ends by itself before its turn comes would be no turn.
         let freed = (self.longest_wait > self.longest_stop).then(|| {
             let (value, limit) = (self.longest_wait.to_string(), self.longest_stop.to_string());
             InvalidSettings::Above { key: "kernels.longest_wait", value, other: "kernels.longest_stop", limit }
         });
-        out_of_range.chain(nothing).chain(freed).collect()
+        out_of_range.chain(nothing).chain(fast).chain(freed).collect()
     }
 }
 
@@ -255,9 +272,10 @@ mod tests {
 
     #[test]
     fn what_is_out_of_range_is_told_with_what_would_be_right() {
-        let read: KernelSettings =
-            toml::from_str("policy = \"jct\"\nsquad = \"20ms\"\ngrain = \"1us\"\nlong_part = 0\nlongest_wait = \"2s\"")
-                .unwrap();
+        let read: KernelSettings = toml::from_str(
+            "policy = \"jct\"\nsquad = \"20ms\"\ngrain = \"1us\"\nlong_part = 0\nalpha = 501\nlongest_wait = \"2s\"",
+        )
+        .unwrap();
         assert_eq!(read.policy, KernelPolicyName::Jct);
         let told: Vec<_> = read.problems().iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -266,6 +284,7 @@ mod tests {
                 "kernels.squad is 20ms: must be at most 10ms",
                 "kernels.grain is 1us: must be at least 10us",
                 "kernels.long_part is 0: must be at least 1",
+                "kernels.alpha is 501: must be at most 500",
                 "kernels.longest_wait is 2s: must not be above kernels.longest_stop (1s)",
             ]
         );

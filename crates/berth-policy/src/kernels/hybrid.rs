@@ -25,7 +25,7 @@ use super::interference::Trust;
 use super::promise::{Promise, left, promise};
 use super::slo::{promises, soon};
 use super::squad::{self, Choice, Runner, Wish};
-use super::weights::quality;
+use super::weights::{is_in_time, quality};
 use super::welcome::welcome;
 use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
 
@@ -48,7 +48,7 @@ impl KernelPolicy for Hybrid {
         let promises = promises(scene, &self.settings);
         let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(scene.now, soon(&self.settings)));
         let crowd = Crowd::of(scene);
-        let worths = Worths::new(scene, &crowd);
+        let worths = Worths::new(scene, &crowd, &self.settings);
         let ranked = ranked(scene, &crowd, &worths);
         let choice = self.choice(scene, &worths, at_risk, &ranked);
         let reasons = reasons(scene, &ranked, at_risk, &choice);
@@ -124,6 +124,7 @@ fn weight(scene: &Scene<'_>, client: &Client) -> f64 {
 /// What it is worth that those who want the GPU get on.
 struct Worths {
     each: BTreeMap<ClientId, Worth>,
+    late: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +136,7 @@ struct Worth {
 }
 
 impl Worths {
-    fn new(scene: &Scene<'_>, crowd: &Crowd<'_>) -> Self {
+    fn new(scene: &Scene<'_>, crowd: &Crowd<'_>, settings: &KernelSettings) -> Self {
         let worth = |client: &Client| {
             let promise = promise(client, scene.now).filter(Promise::is_lost);
             let fair = finish_time_fairness(scene, crowd, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
@@ -146,12 +147,12 @@ impl Worths {
             }
         };
         let each = busy(scene).map(|client| (client.id, worth(client))).collect();
-        Self { each }
+        Self { each, late: f64::from(settings.late_worth.get()) / 100.0 }
     }
 
     /// w × T_eff × Q × F. Who wants nothing gets on with nothing.
     fn of(&self, client: &Client, speed: f64) -> f64 {
-        let worth = |one: &Worth| one.counts * speed * quality(one.left, speed, one.due_in);
+        let worth = |one: &Worth| one.counts * speed * quality(one.left, speed, one.due_in, self.late);
         self.each.get(&client.id).map_or(0.0, worth)
     }
 }
@@ -180,7 +181,7 @@ pub fn jain(parts: impl IntoIterator<Item = f64>) -> Option<f64> {
 fn all_in_time(scene: &Scene<'_>, runners: &[Runner<'_>]) -> bool {
     runners.iter().all(|runner| {
         let promise = promise(runner.client, scene.now);
-        promise.is_none_or(|promise| quality(promise.left, runner.speed, Some(promise.due.since(scene.now))) >= 1.0)
+        promise.is_none_or(|promise| is_in_time(promise.left, runner.speed, promise.due.since(scene.now)))
     })
 }
 
@@ -286,7 +287,7 @@ mod tests {
             let promises = promises(&scene, &hybrid.settings);
             let at_risk = promises.iter().find(|one| !one.is_lost() && one.is_at_risk(now, soon(&hybrid.settings)));
             let crowd = Crowd::of(&scene);
-            let worths = Worths::new(&scene, &crowd);
+            let worths = Worths::new(&scene, &crowd, &hybrid.settings);
             let choice = hybrid.choice(&scene, &worths, at_risk, &ranked(&scene, &crowd, &worths));
             prop_assert!(choice.runners.len() <= 1 || all_in_time(&scene, &choice.runners));
             let overdue = squad::overdue(&scene, &hybrid.settings);

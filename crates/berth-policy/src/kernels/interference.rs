@@ -12,7 +12,8 @@
 //! when each has one half*. Shares sum up to 1 at most, so φ never exceeds 1, and a speed never falls below 0. The product is calibrated: with
 //! clients that want more bandwidth together than there is, over all divisions of the SMs, it is nearer to what each loses than the
 //! geometric mean, the lesser of both, or the other's share alone (`the_product_follows_bandwidth_best` computes it: 3 % of the speed off on
-//! average, where no φ at all is 9 % off).
+//! average, where no φ at all is 9 % off). The setting `kernels.phi` is φ at half each: below 1, ρ grows by as much as it is learned, up to 1,
+//! so it is the most that company is taken to cost, and what a guess counts before anything was seen.
 //!
 //! **ρ** is learned for each ordered pair from what was seen: a client that got on at the part *v* of what its share alone allows, beside *k*,
 //! says ρ = (1 − v) / φ. Beside several, what was lost is shared out among them by what was expected of each. The estimate is a mean in which
@@ -27,6 +28,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_model::settings::KernelSettings;
+
 use super::{Client, ClientId, Profile};
 
 /// What a sample still counts after the next one: about the last 20 are told apart from nothing.
@@ -39,8 +42,8 @@ const PRIOR_DEVIATION: f64 = 0.1;
 const UNKNOWN: f64 = 0.16;
 /// What caches cost those whose bandwidth is enough for both.
 const CACHE: f64 = 0.04;
-/// Below this φ the other had nearly nothing, and a loss was not its doing.
-const LEAST_PHI: f64 = 0.2;
+/// Below this 4 s t the other had nearly nothing, and a loss was not its doing.
+const LEAST: f64 = 0.2;
 
 /// Standard errors by which what is not well known may be better than it seems.
 const BOLD: f64 = 2.0;
@@ -90,9 +93,11 @@ struct Samples {
     squares: f64,
 }
 
-/// Interference grows with what both have.
-pub fn phi(own: f64, other: f64) -> f64 {
-    (4.0 * own.max(0.0) * other.max(0.0)).min(1.0)
+/// φ: interference grows with what both have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Phi {
+    /// Of two that have half of the SMs each.
+    at_half: f64,
 }
 
 /// Speed with a share of the SMs, over the speed with all of them.
@@ -105,6 +110,21 @@ pub fn demand(profile: &Profile) -> f64 {
     profile.demand.unwrap_or(1.0).clamp(0.01, 1.0)
 }
 
+impl Phi {
+    pub fn of(settings: &KernelSettings) -> Self {
+        Self { at_half: f64::from(settings.phi.get()) / 100.0 }
+    }
+
+    pub fn at(self, own: f64, other: f64) -> f64 {
+        self.at_half * both(own, other)
+    }
+}
+
+/// 4 s t: 1 where both have half, and no more than that whatever is given out.
+fn both(own: f64, other: f64) -> f64 {
+    (4.0 * own.max(0.0) * other.max(0.0)).min(1.0)
+}
+
 impl Interference {
     /// T_eff of `who` with `share` beside others, over its speed alone.
     pub fn speed<'a>(
@@ -113,12 +133,13 @@ impl Interference {
         share: f64,
         beside: impl Iterator<Item = (&'a Client, f64)>,
         trust: Trust,
+        phi: Phi,
     ) -> f64 {
         let rho = |other: &Client| match trust {
             Trust::Bold if !who.slo.promises() && !other.slo.promises() => self.bold(who, other),
             Trust::Careful | Trust::Bold => self.careful(who, other),
         };
-        let lost = |(other, theirs)| 1.0 - rho(other) * phi(share, theirs);
+        let lost = |(other, theirs)| 1.0 - rho(other) * phi.at(share, theirs);
         solo(&who.profile, share) * beside.map(lost).product::<f64>()
     }
 
@@ -144,12 +165,12 @@ impl Interference {
     }
 
     /// Takes in what was seen. Samples that say nothing (nobody beside, no number) are passed over.
-    pub fn saw(&mut self, seen: &CoRun) {
+    pub fn saw(&mut self, seen: &CoRun, phi: Phi) {
         let weights: Vec<(ClientId, f64)> = seen
             .beside
             .iter()
-            .map(|(other, share)| (*other, phi(seen.share, *share)))
-            .filter(|(other, phi)| *other != seen.who && *phi >= LEAST_PHI)
+            .filter(|(other, share)| *other != seen.who && both(seen.share, *share) >= LEAST)
+            .map(|(other, share)| (*other, phi.at(seen.share, *share)))
             .collect();
         let all: f64 = weights.iter().map(|(other, phi)| phi * self.expected(seen.who, *other)).sum();
         if !seen.speed.is_finite() || all <= 0.0 {
@@ -165,11 +186,11 @@ impl Interference {
     }
 
     /// A piece of work of `who` that takes `alone` with all SMs to itself took `took` while these ran, itself among them, with those shares.
-    pub fn saw_work(&mut self, who: &Client, alone: Duration, took: Duration, running: &[(ClientId, f64)]) {
+    pub fn saw_work(&mut self, who: &Client, alone: Duration, took: Duration, running: &[(ClientId, f64)], phi: Phi) {
         let Some((_, share)) = running.iter().find(|(id, _)| *id == who.id).copied() else { return };
         let speed = alone.as_secs_f64() / took.as_secs_f64() / solo(&who.profile, share);
         let beside = running.iter().copied().filter(|(id, _)| *id != who.id).collect();
-        self.saw(&CoRun { who: who.id, share, speed, beside });
+        self.saw(&CoRun { who: who.id, share, speed, beside }, phi);
     }
 
     /// What is expected of a pair before this sample; never nothing, so that everybody can be found guilty.
@@ -210,8 +231,10 @@ mod tests {
     use super::super::testing::client;
     use super::*;
 
+    const PHI: Phi = Phi { at_half: 1.0 };
+
     fn saw(interference: &mut Interference, speed: f64) {
-        interference.saw(&CoRun { who: ClientId(1), share: 0.5, speed, beside: vec![(ClientId(2), 0.5)] });
+        interference.saw(&CoRun { who: ClientId(1), share: 0.5, speed, beside: vec![(ClientId(2), 0.5)] }, PHI);
     }
 
     /// Mean distance between what bandwidth costs a client and what a form of φ says, over kinds of clients and divisions of the SMs.
@@ -233,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_product_follows_bandwidth_best() {
-        let product = distance(phi);
+        let product = distance(|own, other| PHI.at(own, other));
         let others = [
             distance(|own, other| 2.0 * (own * other).sqrt()),
             distance(|own, other| 2.0 * own.min(other)),
@@ -272,7 +295,7 @@ mod tests {
         (0..40).for_each(|_| saw(&mut interference, 0.5));
         let beside = vec![(ClientId(2), 0.33), (ClientId(3), 0.33)];
         (0..10).for_each(|_| {
-            interference.saw(&CoRun { who: ClientId(1), share: 0.33, speed: 0.78, beside: beside.clone() })
+            interference.saw(&CoRun { who: ClientId(1), share: 0.33, speed: 0.78, beside: beside.clone() }, PHI)
         });
         let rho = |other| interference.rho(&client(1), &client(other)).mean;
         assert!(rho(2) > 0.4 && rho(3) < 0.25, "{} {}", rho(2), rho(3));
@@ -293,10 +316,24 @@ mod tests {
         one.profile.demand = Some(0.8);
         let running = [(ClientId(1), 0.4), (ClientId(2), 0.6)];
         let (alone, took) = (Duration::from_micros(100), Duration::from_micros(250));
-        (0..60).for_each(|_| interference.saw_work(&one, alone, took, &running));
+        (0..60).for_each(|_| interference.saw_work(&one, alone, took, &running, PHI));
         let rho = interference.rho(&one, &client(2));
         let lost = 1.0 - 0.4 / 0.5;
-        assert!((rho.mean * phi(0.4, 0.6) - lost).abs() < 0.02, "half of the loss is that of SMs: {rho:?}");
+        assert!((rho.mean * PHI.at(0.4, 0.6) - lost).abs() < 0.02, "half of the loss is that of SMs: {rho:?}");
+    }
+
+    #[test]
+    fn the_setting_bounds_what_company_can_cost_and_what_was_seen_is_foretold_within_it() {
+        let (one, two) = (client(1), client(2));
+        let speed = |at_half: f64, seen: f64| {
+            let (mut interference, phi) = (Interference::default(), Phi { at_half });
+            let seen = CoRun { who: ClientId(1), share: 0.5, speed: seen, beside: vec![(ClientId(2), 0.5)] };
+            (0..200).for_each(|_| interference.saw(&seen, phi));
+            interference.speed(&one, 0.5, [(&two, 0.5)].into_iter(), Trust::Careful, phi) / solo(&one.profile, 0.5)
+        };
+        assert!((speed(1.0, 0.8) - speed(0.5, 0.8)).abs() < 0.05, "what is within the bound is told alike");
+        assert!(speed(1.0, 0.2) < 0.25 && (speed(0.5, 0.2) - 0.5).abs() < 0.05, "half is the most it can cost");
+        assert_eq!(speed(0.0, 0.2), 1.0, "interference is passed over");
     }
 
     #[test]
@@ -315,7 +352,7 @@ mod tests {
     fn what_is_not_known_is_tried_where_nothing_was_promised_and_taken_to_cost_elsewhere() {
         let (mut interference, mut one, two) = (Interference::default(), client(1), client(2));
         let speed = |interference: &Interference, one: &Client, trust| {
-            interference.speed(one, 0.5, [(&two, 0.5)].into_iter(), trust) / solo(&one.profile, 0.5)
+            interference.speed(one, 0.5, [(&two, 0.5)].into_iter(), trust, PHI) / solo(&one.profile, 0.5)
         };
         let (bold, careful) = (speed(&interference, &one, Trust::Bold), speed(&interference, &one, Trust::Careful));
         assert!(bold > 0.9 && careful < 0.8, "{bold} {careful}");
@@ -335,7 +372,7 @@ mod tests {
             one.profile.demand = Some(demand);
             let mut interference = Interference::default();
             speeds.into_iter().for_each(|speed| saw(&mut interference, speed));
-            let slowdown = solo(&one.profile, own) / interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful);
+            let slowdown = solo(&one.profile, own) / interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful, PHI);
             prop_assert!(slowdown >= 1.0, "{slowdown}");
         }
 
@@ -363,7 +400,7 @@ mod tests {
             speeds.into_iter().for_each(|speed| saw(&mut interference, speed));
             let rho = interference.rho(&one, &two);
             prop_assert!((0.0..=1.0).contains(&rho.mean) && (0.0..1.0).contains(&rho.confidence) && rho.error.is_finite());
-            let speed = interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful);
+            let speed = interference.speed(&one, own, [(&two, 1.0 - own)].into_iter(), Trust::Careful, PHI);
             prop_assert!((0.0..=1.0).contains(&speed));
         }
     }

@@ -109,6 +109,7 @@ fn reasons(order: &[&Client], choice: &squad::Choice<'_>) -> Vec<(ClientId, Reas
 mod tests {
     use berth_model::Mono;
 
+    use super::super::interference::Phi;
     use super::super::testing::{PLACE, job};
     use super::super::{CoRun, Learned, Place, Profile, Work};
     use super::*;
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(members(&clients, &learned, PLACE), [1, 2]);
         let beside = vec![(ClientId(2), 0.5)];
         let seen = CoRun { who: ClientId(1), share: 0.5, speed: 0.3, beside };
-        (0..60).for_each(|_| learned.interference.saw(&seen));
+        (0..60).for_each(|_| learned.interference.saw(&seen, Phi::of(&KernelSettings::default())));
         assert_eq!(members(&clients, &learned, PLACE), [1]);
     }
 

@@ -31,7 +31,7 @@ mod welcome;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 pub use berth_model::slo::{Slo, Throughput};
 pub use hybrid::Hybrid;
-pub use interference::{CoRun, Interference};
+pub use interference::{CoRun, Interference, Phi};
 pub use jct::Jct;
 pub use learned::Learned;
 pub use queue::Queue;

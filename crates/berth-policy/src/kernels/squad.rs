@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::interference::{Trust, demand};
+use super::interference::{Phi, Trust, demand};
 use super::{Client, ClientId, Division, Member, Part, Place, Plan, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
@@ -126,11 +126,12 @@ pub fn runners<'a>(
     trust: Trust,
 ) -> Vec<Runner<'a>> {
     let shares = expected_shares(scene.gpu, settings, clients, weight);
+    let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
     let each = clients.iter().zip(&shares).enumerate();
     each.map(|(place, (client, share))| {
         let others = clients.iter().zip(&shares).enumerate().filter(|(other, _)| *other != place);
         let beside = others.map(|(_, (other, share))| (*other, *share));
-        Runner { client, share: *share, speed: scene.learned.interference.speed(client, *share, beside, trust) }
+        Runner { client, share: *share, speed: interference.speed(client, *share, beside, trust, phi) }
     })
     .collect()
 }
@@ -156,9 +157,9 @@ pub(super) fn are_compatible(
 pub fn together(scene: &Scene<'_>, settings: &KernelSettings, one: &Client, other: &Client, trust: Trust) -> f64 {
     let clients = [one, other];
     let shares = expected_shares(scene.gpu, settings, &clients, &|_| 1.0);
-    let interference = &scene.learned.interference;
-    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter(), trust);
-    first + interference.speed(other, shares[1], [(one, shares[0])].into_iter(), trust)
+    let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
+    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter(), trust, phi);
+    first + interference.speed(other, shares[1], [(one, shares[0])].into_iter(), trust, phi)
 }
 
 fn margin(settings: &KernelSettings) -> f64 {
@@ -314,7 +315,7 @@ mod tests {
         for (who, other) in [(1, 2), (2, 1)] {
             let beside = vec![(ClientId(other), 0.5)];
             let seen = super::super::CoRun { who: ClientId(who), share: 0.5, speed: 0.45, beside };
-            (0..50).for_each(|_| learned.interference.saw(&seen));
+            (0..50).for_each(|_| learned.interference.saw(&seen, Phi::of(&KernelSettings::default())));
         }
         let scene = Scene { now: Mono(0), gpu: PLACE, clients: &clients, learned: &learned };
         assert_eq!(ids(&choice(&scene, None)).len(), 1);

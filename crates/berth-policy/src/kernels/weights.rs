@@ -4,7 +4,7 @@
 //!
 //! > w(t+1) = w(t) × exp(α × (SLO_target − SLO_actual))
 //!
-//! **α** is 0.02 for each squad of 2 ms: one that misses everything counts twice as much after 35 squads, 70 ms. That is slower than a
+//! **α** (`kernels.alpha`) is 0.02 for each squad of 2 ms: one that misses everything counts twice as much after 35 squads, 70 ms. That is slower than a
 //! request, so one late request moves little, and faster than people notice. One that keeps its goals with something to spare shrinks by the
 //! same rule.
 //!
@@ -17,7 +17,7 @@
 //! are divided by their geometric mean, which is 1 afterwards but for the bounds; only their ratio means anything.
 //!
 //! **SLO_actual** is the least of how well latency, throughput and availability were kept ([`Attained::combined`]): a promise of two parts is kept
-//! if both are. **Q** ([`quality`]) is what work is worth: all of it if it will be in time, and a quarter if it will not ([`LATE`]), since
+//! if both are. **Q** ([`quality`]) is what work is worth: all of it if it will be in time, and `kernels.late_worth` of it, a quarter, if it will not, since
 //! somebody still waits for it. The mean of the past is in the weight already, so Q looks ahead.
 
 use std::collections::BTreeMap;
@@ -34,8 +34,6 @@ pub const MOST: f64 = 8.0;
 const LEAK: f64 = 0.002;
 /// Squads that are made up for at once.
 const AT_ONCE: f64 = 50.0;
-/// What late work is worth.
-pub const LATE: f64 = 0.25;
 /// The least and the most that words make of a weight.
 const QUIETEST: f64 = 0.5;
 const LOUDEST: f64 = 2.0;
@@ -84,7 +82,7 @@ impl Weights {
         let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.since(at));
         let squads = (passed.as_secs_f64() / settings.squad.get().as_secs_f64()).min(AT_ONCE);
         let kept: Vec<Kept> = clients.iter().map(Kept::of).collect();
-        self.pass(&kept, f64::from(settings.alpha_milli) / 1e3, squads);
+        self.pass(&kept, f64::from(settings.alpha) / 1e3, squads);
     }
 
     /// So many squads in which goals were kept like this: the rule that many times over, where parts of a squad add up to a whole one.
@@ -134,12 +132,13 @@ impl Attained {
     }
 }
 
-/// What work is worth that needs `left` of GPU time alone, gets on at `speed`, and is due in `due_in`; `None`: it is never late.
-pub fn quality(left: Duration, speed: f64, due_in: Option<Duration>) -> f64 {
-    match due_in {
-        Some(due_in) if left.as_secs_f64() > due_in.as_secs_f64() * speed => LATE,
-        Some(_) | None => 1.0,
-    }
+/// What work is worth that needs `left` of GPU time alone, gets on at `speed`, and is due in `due_in`, where late work is worth `late`; `None`: it is never late.
+pub fn quality(left: Duration, speed: f64, due_in: Option<Duration>, late: f64) -> f64 {
+    if due_in.is_none_or(|due_in| is_in_time(left, speed, due_in)) { 1.0 } else { late }
+}
+
+pub fn is_in_time(left: Duration, speed: f64, due_in: Duration) -> bool {
+    left.as_secs_f64() <= due_in.as_secs_f64() * speed
 }
 
 #[cfg(test)]
@@ -207,9 +206,9 @@ mod tests {
     #[test]
     fn work_that_will_be_late_is_worth_less_and_never_nothing() {
         let ms = Duration::from_millis;
-        assert_eq!(quality(ms(10), 0.5, Some(ms(20))), 1.0);
-        assert_eq!(quality(ms(10), 0.49, Some(ms(20))), LATE);
-        assert_eq!(quality(ms(10), 0.1, None), 1.0);
+        assert_eq!(quality(ms(10), 0.5, Some(ms(20)), 0.25), 1.0);
+        assert_eq!(quality(ms(10), 0.49, Some(ms(20)), 0.25), 0.25);
+        assert_eq!(quality(ms(10), 0.1, None, 0.25), 1.0);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(super) fn welcome<'a>(
 mod tests {
     use berth_model::Mono;
 
+    use super::super::interference::Phi;
     use super::super::squad::Runner;
     use super::super::testing::{PLACE, job};
     use super::super::{ClientId, CoRun, Learned, Place};
@@ -46,7 +47,7 @@ mod tests {
         let mut learned = Learned::default();
         for (who, other) in [(1, 2), (2, 1)] {
             let seen = CoRun { who: ClientId(who), share: 0.5, speed: 0.4, beside: vec![(ClientId(other), 0.5)] };
-            (0..50).for_each(|_| learned.interference.saw(&seen));
+            (0..50).for_each(|_| learned.interference.saw(&seen, Phi::of(&KernelSettings::default())));
         }
         let scene = Scene { now: Mono(0), gpu, clients, learned: &learned };
         let choice = Choice { runners: vec![Runner { client: &clients[0], share: 1.0, speed: 1.0 }], value: 1.0 };

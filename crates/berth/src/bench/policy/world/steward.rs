@@ -2,7 +2,7 @@
 
 use berth_model::Mono;
 use berth_model::settings::KernelSettings;
-use berth_policy::kernels::{self, Client, ClientId, KernelPolicy, Learned, Place, Plan, Scene, squad};
+use berth_policy::kernels::{self, Client, ClientId, KernelPolicy, Learned, Phi, Place, Plan, Scene, squad};
 use berth_sim::Sharing;
 use berth_sim::scenario::kernels::{Confined, Machine, Order, Part, Sight, Steward};
 
@@ -67,7 +67,7 @@ impl Managed {
             let Some(plan) = &self.plan else { continue };
             let running: Vec<&Client> = beside.iter().chain([&who]).map(|who| &clients[*who]).collect();
             let held = squad::held(plan, self.place, &running);
-            self.learned.interference.saw_work(&clients[who], alone, took, &held);
+            self.learned.interference.saw_work(&clients[who], alone, took, &held, Phi::of(&self.settings));
         }
     }
 }
