@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use berth_host::shim::{ClientClock, Pages};
 use berth_model::{GpuUuid, Mono, ProcessFacts};
-use berth_policy::kernels::{Queue, Work};
+use berth_policy::kernels::{Queue, Settled, Work};
 use berth_proto::shim::message;
 use berth_proto::shim::{REQUESTS, Request, SAMPLES, Sample};
 
-use super::orders::{Settled, Told};
+use super::orders::Told;
 use super::profile::Book;
 use super::reading::{Doing, Totals};
 use super::sms;

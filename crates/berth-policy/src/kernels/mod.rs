@@ -20,6 +20,7 @@ pub mod learned;
 mod promise;
 pub mod queue;
 pub mod reason;
+pub mod settled;
 pub mod slo;
 pub mod squad;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use jct::Jct;
 pub use learned::Learned;
 pub use queue::Queue;
 pub use reason::Reason;
+pub use settled::{Settled, Split};
 pub use types::{
     Client, ClientId, Division, Member, Orders, Part, Place, Plan, Profile, Scene, Side, Squad, Work, Yield,
 };

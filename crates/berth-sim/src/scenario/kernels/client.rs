@@ -88,9 +88,14 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Launches the next piece of work. `lost`: a kernel of it that never comes to the GPU.
+    /// Launches the next piece of work, on SMs where it has been before; else it makes itself ready for them. `lost`: a kernel of it that never comes to the GPU.
     pub fn launch(&mut self, engine: &mut Engine, machine: &Machine, now: u64, on: Option<Confined>, all: &mut u64) {
+        let is_ready = on.is_none_or(|on| self.streams.contains_key(&(on.first, on.count)));
         let Some(stream) = self.stream(engine, on) else { return };
+        if !is_ready && machine.split_ns > 0 {
+            self.goes_on_at = now + machine.split_ns;
+            return;
+        }
         let request = &self.program.requests[self.request];
         let (mut alone_ns, mut demand) = (0, 0.0);
         while let Some(kernel) = request.kernel(self.place) {

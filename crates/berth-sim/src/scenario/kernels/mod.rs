@@ -6,6 +6,7 @@
 //! - kernels go to the GPU in pieces of [`Machine::grain_ns`] of work; between two of them the program looks at its stops, at a cost if it has any;
 //!   a kernel that runs is never stopped;
 //! - a stop that is lifted is noticed after [`Machine::resume_ns`]; the next of a queue of requests comes [`Machine::gap_ns`] after the one before;
+//! - being confined to other SMs than ever before takes [`Machine::split_ns`], in which it begins nothing;
 //! - one that leads stops those who yield to it at once, by itself, and until it has been idle for [`Machine::linger_ns`];
 //! - the steward looks every [`Machine::look_every_ns`], and what it orders counts [`Machine::plan_ns`] later.
 //!
@@ -29,7 +30,7 @@ const SAMPLE_EVERY: u64 = 32;
 /// Kernels that fill the GPU do so this many times over, as most do.
 const WAVES: u64 = 4;
 
-/// A GPU, and what acting on it costs. The costs are figures of an H200.
+/// A GPU, and what acting on it costs. The costs are figures of an H200, but for [`Machine::split_ns`], which nobody has measured there: it is a guess.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub profile: Profile,
@@ -39,6 +40,8 @@ pub struct Machine {
     pub stop_ns: u64,
     pub resume_ns: u64,
     pub gap_ns: u64,
+    /// What it costs a program to be confined to SMs it was not confined to before: a context, made by the thread that launches.
+    pub split_ns: u64,
     pub linger_ns: u64,
     pub look_every_ns: u64,
     pub plan_ns: u64,
@@ -180,6 +183,7 @@ impl Machine {
             stop_ns: 1_900,
             resume_ns: 10_000,
             gap_ns: 25_000,
+            split_ns: 2_000_000,
             linger_ns: 50_000,
             look_every_ns: 500_000,
             plan_ns: 50_000,

@@ -2,7 +2,7 @@
 
 use berth_model::Mono;
 use berth_model::settings::KernelSettings;
-use berth_policy::kernels::{self, Client, ClientId, KernelPolicy, Learned, Phi, Place, Plan, Scene, squad};
+use berth_policy::kernels::{self, Client, ClientId, KernelPolicy, Learned, Phi, Place, Plan, Scene, Settled, squad};
 use berth_sim::Sharing;
 use berth_sim::scenario::kernels::{Confined, Machine, Order, Part, Sight, Steward};
 
@@ -16,6 +16,9 @@ pub struct Managed {
     place: Place,
     learned: Learned,
     watch: Watch,
+    /// Whose part of the SMs has settled, by client.
+    settled: Vec<Settled>,
+    /// As it is carried out: with the parts that are given.
     plan: Option<Plan>,
     /// Who had work when it was made, begun when.
     planned_for: Vec<(ClientId, Option<Mono>)>,
@@ -50,6 +53,7 @@ impl Managed {
             place,
             learned: Learned::default(),
             watch: Watch::new(tenants),
+            settled: vec![Settled::default(); tenants.len()],
             plan: None,
             planned_for: Vec::new(),
         }
@@ -70,6 +74,17 @@ impl Managed {
             self.learned.interference.saw_work(&clients[who], alone, took, &held, Phi::of(&self.settings));
         }
     }
+
+    /// Leaves members the parts that were wanted for so long that a daemon gives them.
+    fn settle(&mut self, plan: &mut Plan) {
+        for (settled, id) in self.settled.iter_mut().zip(0..) {
+            let member = plan.squad.members.iter_mut().find(|member| member.who == ClientId(id));
+            let (_, is_given) = settled.want(member.as_ref().and_then(|member| member.part), self.place.sms);
+            if let Some(member) = member.filter(|_| !is_given) {
+                member.part = None;
+            }
+        }
+    }
 }
 
 impl Steward for Managed {
@@ -87,7 +102,8 @@ impl Steward for Managed {
         self.planned_for = busy;
         self.learned.weights.follow(&clients, &self.settings, now);
         let scene = Scene { now, gpu: self.place, clients: &clients, learned: &self.learned };
-        let plan = self.chooses.policy(&clients, now).plan(&scene);
+        let mut plan = self.chooses.policy(&clients, now).plan(&scene);
+        self.settle(&mut plan);
         let order = order(&plan, &clients, self.place.sms);
         self.plan = Some(plan);
         Some(order)
