@@ -76,7 +76,7 @@ impl Gpu {
 
     /// Who is alone is ordered nothing but to measure and to keep its limits.
     pub(super) fn order_alone(&self, cast: &mut Cast<'_>, now: Mono) {
-        let (settings, crews) = (cast.settings, self.crews(cast, now));
+        let (settings, crews, gpu) = (cast.settings, self.crews(cast, now), self.place(cast));
         let told = |end: &End, cast: &Cast<'_>| {
             let client = cast.clients.get(&end.client)?;
             let lane = client.lanes.get(&end.lane)?;
@@ -86,7 +86,7 @@ impl Gpu {
             let orders = Orders {
                 grain: settings.grain.get(),
                 linger: settings.linger.get(),
-                long: None,
+                long: kernels::limited(gpu, settings, &limits),
                 longest_stop: settings.longest_stop.get(),
                 copy_bytes_per_second: limits.copy.map(|bytes| bytes.0),
                 memory_bytes: limits.memory.map(|bytes| bytes.0),

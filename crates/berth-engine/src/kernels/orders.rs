@@ -34,19 +34,21 @@ pub(super) struct Everybody {
 impl Told {
     /// SMs all of its work is confined to, of so many.
     pub fn confined_to(&self, all: u32) -> Option<u32> {
-        self.part.filter(|_| self.is_confined).map(|part| part.sms(all))
+        let limit = self.orders.long.filter(|long| long.from.is_zero()).map(|long| long.sms.min(all));
+        limit.or(self.part.filter(|_| self.is_confined).map(|part| part.sms(all)))
     }
 
     /// A part of the SMs for all of its work is one for work that takes any time at all.
     pub fn write(&self, page: &LaneOrders) {
         let Self { orders, part, is_confined, is_free, everybody } = *self;
-        let long_ns = match orders.long {
-            _ if is_confined && part.is_some() => 1,
-            Some(long) => nanos(long.from),
-            None => 0,
+        let side = part.map(|part| (part.at, u32::from(part.side == Side::Rest)));
+        let (long_ns, (long_sms, long_part)) = match orders.long {
+            // A limit, which no part is wider than.
+            Some(long) if long.from.is_zero() => (1, (long.sms, 0)),
+            _ if is_confined && part.is_some() => (1, side.unwrap_or_default()),
+            Some(long) => (nanos(long.from), side.unwrap_or((long.sms, 0))),
+            None => (0, side.unwrap_or_default()),
         };
-        let long = orders.long.map_or(0, |long| long.sms);
-        let (long_sms, long_part) = part.map_or((long, 0), |part| (part.at, u32::from(part.side == Side::Rest)));
         let short = |nanos: u64| u32::try_from(nanos).unwrap_or(u32::MAX);
         page.grain_ns.store(short(nanos(orders.grain)), Ordering::Relaxed);
         page.linger_ns.store(short(nanos(orders.linger)), Ordering::Relaxed);
@@ -89,6 +91,7 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use berth_policy::kernels::settled::SETTLES;
+    use berth_policy::kernels::types::Long;
     use berth_policy::kernels::{Part, Settled};
     use berth_proto::shim::sys::{Page, Writers};
 
@@ -126,5 +129,8 @@ mod tests {
         };
         assert_eq!((written(first), written(rest)), ((1, 56, 0), (1, 56, 1)));
         assert_eq!(written(Told { is_confined: false, ..rest }), (0, 56, 1), "the same part, that does not count");
+        let long = Some(Long { from: Duration::ZERO, sms: 32 });
+        let limited = Told { orders: Orders { long, ..rest.orders }, ..rest };
+        assert_eq!((written(limited), limited.confined_to(132)), ((1, 32, 0), Some(32)), "a limit goes before a side");
     }
 }

@@ -187,6 +187,23 @@ fn one_without_a_goal_that_others_wait_for_in_their_turn_loses_no_lead() {
 }
 
 #[test]
+fn a_limit_on_sms_is_none_on_leading() {
+    let mut stage = Stage::start();
+    let half = [("latency", "p99:10ms"), ("most", "50%")];
+    let (mut server, mut trainer) = (stage.client("server", &half), stage.client("trainer", &[]));
+    stage.pass(ms(20), &mut [&mut server, &mut trainer]);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    let mut stopped = 0;
+    stage.pass_while(Duration::from_secs(3), &mut [&mut server, &mut trainer], |_, clients| {
+        clients[0].raise(1);
+        stopped += u32::from(clients[1].is_stopped());
+    });
+    assert!(stopped > 5_000, "it kept the other off nearly all the time: {stopped} of 6,000 looks");
+    assert!(!stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })));
+}
+
+#[test]
 fn one_whose_owner_complains_gets_more_among_equals() {
     let mut stage = Stage::start();
     let (mut one, mut other) = (stage.client("one", &[]), stage.client("other", &[]));

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
+use berth_model::slo::{Constraints, Share};
 
 use super::squad::{self, Choice};
 use super::types::Long;
-use super::{Client, ClientId, Member, Orders, Plan, Reason, Scene, Squad, Yield};
+use super::{Client, ClientId, Member, Orders, Place, Plan, Reason, Scene, Squad, Yield};
 
 /// A squad for one that has waited as long as anybody may lasts this part of others.
 const BOUND_PART: u32 = 8;
@@ -107,37 +108,74 @@ fn all_behind(behind: &BTreeMap<ClientId, Vec<ClientId>>, who: ClientId) -> BTre
 
 fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, leads: bool, gives_way: bool) -> Orders {
     let is_long = client.profile.longest.is_some_and(|longest| longest >= settings.long_kernel.get());
-    let is_divided = scene.gpu.divides && scene.gpu.concurrent && scene.gpu.sms > 0;
-    let long = (is_divided && is_long && gives_way)
-        .then(|| Long { from: settings.long_kernel.get(), sms: long_sms(scene.gpu.sms, settings) });
+    let divides = scene.gpu.divides && scene.gpu.concurrent && scene.gpu.sms > 0;
+    let long = (divides && is_long && gives_way).then(|| {
+        let part = f64::from(settings.long_part.get()) / 100.0;
+        Long { from: settings.long_kernel.get(), sms: whole_steps(scene.gpu, settings, part) }
+    });
     let constraints = client.slo.constraints;
     Orders {
         grain: settings.grain.get(),
         // Who is only the first of a line leaves no gap behind it.
         linger: if leads { settings.linger.get() } else { Duration::ZERO },
-        long,
+        long: limited(scene.gpu, settings, &constraints).or(long),
         longest_stop: settings.longest_stop.get(),
         copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),
         memory_bytes: constraints.memory.map(|bytes| bytes.0),
     }
 }
 
-/// SMs for long kernels of those that give way: whole steps, one at least. However many there are said to be.
-fn long_sms(sms: u32, settings: &KernelSettings) -> u32 {
-    let part = u64::from(sms) * u64::from(settings.long_part.get()) / 100;
-    let part = u32::try_from(part).unwrap_or(u32::MAX);
-    (part / settings.sm_step.max(1) * settings.sm_step).max(settings.sm_step)
+/// Where to all of a client's work has to go that may have a part of the SMs only; `None` without a limit, and where the GPU cannot be divided.
+pub fn limited(gpu: Place, settings: &KernelSettings, constraints: &Constraints) -> Option<Long> {
+    let most = constraints.most.map(Share::get).filter(|most| *most < 1.0 && gpu.divides && gpu.concurrent && gpu.sms > 0)?;
+    Some(Long { from: Duration::ZERO, sms: whole_steps(gpu, settings, most) })
+}
+
+/// At least one step, however many SMs there are said to be.
+fn whole_steps(gpu: Place, settings: &KernelSettings, part: f64) -> u32 {
+    let step = settings.sm_step.max(1);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of no more SMs than there are")]
+    let sms = (f64::from(gpu.sms) * part + 1e-6) as u32;
+    (sms / step * step).max(step)
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_model::Mono;
+
+    use super::super::testing::{PLACE, job};
+    use super::super::{Hybrid, KernelPolicy, Learned};
     use super::*;
 
+    /// What the first of two that fit beside each other is told, whose work may have half of the SMs, and whether anybody has a side of a split.
+    fn told(gpu: Place, most: Option<&str>) -> (Option<Long>, bool) {
+        let learned = Learned::default();
+        let mut clients = [job(1, 50, 0.9, 0.1), job(2, 50, 0.4, 0.1)];
+        clients[0].slo.constraints.most = most.and_then(|most| most.parse().ok());
+        let plan = Hybrid::default().plan(&Scene { now: Mono(0), gpu, clients: &clients, learned: &learned });
+        let long = plan.orders.iter().find(|(who, _)| *who == ClientId(1)).and_then(|(_, orders)| orders.long);
+        (long, plan.squad.members.iter().any(|member| member.part.is_some()))
+    }
+
     #[test]
-    fn long_kernels_have_whole_steps_however_many_sms_somebody_says_there_are() {
+    fn who_may_have_a_part_of_the_sms_only_has_no_more_in_whichever_company() {
+        assert_eq!(told(PLACE, None), (None, true), "they share by a split");
+        let half = Some(Long { from: Duration::ZERO, sms: 64 });
+        assert_eq!(
+            told(PLACE, Some("50%")),
+            (half, false),
+            "all of its work, in steps of eight, and no other part of it"
+        );
+        assert_eq!(told(PLACE, Some("1%")).0, Some(Long { from: Duration::ZERO, sms: 8 }));
+        assert_eq!(told(PLACE, Some("100%")), (None, true));
+        assert_eq!(told(Place { concurrent: false, ..PLACE }, Some("50%")).0, None, "nothing is divided there");
+    }
+
+    #[test]
+    fn a_part_has_whole_steps_however_many_sms_somebody_says_there_are() {
         let settings = KernelSettings::default();
         for sms in [0, 1, 7, 132, u32::MAX] {
-            let own = long_sms(sms, &settings);
+            let own = whole_steps(Place { sms, ..PLACE }, &settings, 0.55);
             assert!(own.is_multiple_of(settings.sm_step) && own <= sms.max(settings.sm_step), "{own} of {sms}");
         }
     }

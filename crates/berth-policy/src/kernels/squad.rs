@@ -237,7 +237,11 @@ pub fn members(
 ) -> (Vec<Member>, Division) {
     let free = |runner: &Runner<'_>| Member { who: runner.client.id, part: None };
     let split = split(scene.gpu.sms, settings.sm_step, choice.runners.first().map_or(1.0, |first| first.share));
-    let (Some(split), true) = (split, choice.runners.len() > 1 && is_divided(scene.gpu, settings)) else {
+    // A limit is kept by itself, and its part of the SMs is another than either side.
+    let has_limit =
+        choice.runners.iter().any(|runner| runner.client.slo.constraints.most.is_some_and(|most| most.get() < 1.0));
+    let divides = choice.runners.len() > 1 && is_divided(scene.gpu, settings) && !has_limit;
+    let (Some(split), true) = (split, divides) else {
         return (choice.runners.iter().map(free).collect(), Division::Unrestricted);
     };
     let until = (settings.division == Division::SemiSpatial).then(|| scene.now + lasts / 2);

@@ -145,7 +145,7 @@ pub struct Orders {
     pub grain: Duration,
     /// How long after its last work those who yield to it are kept stopped.
     pub linger: Duration,
-    /// Work that takes so long goes to so many SMs.
+    /// Work that takes so long goes to so many SMs; from zero on, all of it.
     pub long: Option<Long>,
     /// The longest it obeys a stop.
     pub longest_stop: Duration,
