@@ -90,13 +90,32 @@ fn a_short_request_waits_for_the_slice_of_another() {
 #[test]
 fn one_that_is_confined_is_as_fast_as_its_sms() {
     let confined = |count| Some(Confined { first: 0, count, until_ns: u64::MAX });
+    let machine = Machine { split_ns: 0, ..machine(Sharing::Mps) };
     let end = |count, demand| {
         let mut steward = Everybody { confined: confined(count) };
-        end_ms(&run(&machine(Sharing::Mps), &[job(0, 100, 103_000, demand, 0.0)], &mut steward, None), 0)
+        end_ms(&run(&machine, &[job(0, 100, 103_000, demand, 0.0)], &mut steward, None), 0)
     };
     // 3 µs of each are its launch. Before the first order counts it has all.
     assert!((end(66, 1.0) / 20.3 - 1.0).abs() < 0.05, "{}", end(66, 1.0));
     assert_near(end(66, 0.5), 10.3);
+}
+
+#[test]
+fn being_confined_to_other_sms_than_before_costs_once() {
+    /// Confined and not in turn.
+    struct OnAndOff(u32);
+    impl Steward for OnAndOff {
+        fn look(&mut self, _: &Sight<'_>) -> Option<Order> {
+            self.0 += 1;
+            let confined = (self.0 % 4 < 2).then_some(Confined { first: 0, count: 66, until_ns: u64::MAX });
+            Some(Order { members: vec![Part { program: 0, confined }], ..Order::default() })
+        }
+    }
+    let end = |split_ns| {
+        let machine = Machine { split_ns, ..machine(Sharing::Mps) };
+        end_ms(&run(&machine, &[job(0, 100, 100_000, 0.4, 0.0)], &mut OnAndOff(0), None), 0)
+    };
+    assert!((end(3_000_000) - end(0) - 3.0).abs() < 0.1, "{} and {}", end(3_000_000), end(0));
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub fn h200(sharing: Sharing) -> Machine {
 pub fn run(machine: &Machine, tenants: &[Tenant], way: &Way, until_ns: Option<u64>) -> Report {
     let programs: Vec<Program> = tenants.iter().map(|tenant| tenant.program.clone()).collect();
     let sharing = if *way == Way::Temporal { Sharing::TimeSliced } else { machine.sharing };
-    let machine = Machine { sharing, ..machine.clone() };
+    // Who has its part for ever has made it before.
+    let split_ns = if *way == Way::Static { 0 } else { machine.split_ns };
+    let machine = Machine { sharing, split_ns, ..machine.clone() };
     kernels::run(&machine, &programs, way.steward(&machine, tenants).as_mut(), until_ns)
 }
