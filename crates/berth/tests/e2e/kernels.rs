@@ -91,7 +91,8 @@ fn those_without_a_goal_yield_to_one_with_a_goal_and_its_word_reaches_them() {
     let (server, trainer) = server_and_trainer(&host, &daemon);
     assert_eq!(row_where(&daemon, &server, |row| row.role == KernelRole::Leads).yields_to, [""; 0]);
     assert_eq!(row_where(&daemon, &trainer, |row| row.role == KernelRole::Yields).yields_to, [server.path()]);
-    server.tell("raise 1").says("raised");
+    // A word without work is nobody's, and is set to 0.
+    server.works(true).tell("raise 1").says("raised");
     assert_eq!(trainer.word("yields"), 1, "without any help of the daemon's");
     server.tell("raise 0").says("raised");
     assert_eq!(trainer.word("yields"), 0);
@@ -129,7 +130,7 @@ fn one_that_never_lets_go_loses_its_lead_and_everybody_is_told() {
     let (server, trainer) = server_and_trainer(&host, &daemon);
     trainer.works(true);
     server.works(true);
-    server.tell("keep");
+    server.tell("keep leads").says("keeps");
     events.wait_for("the loss of its lead", |change| {
         let Change::KernelLevel { tenant, news: KernelNews::LeadLost { gpu, .. }, .. } = change else { return None };
         assert_eq!((tenant, gpu.map(|gpu| gpu.0)), (&server.key(), Some(0)));
@@ -150,7 +151,7 @@ fn forged_messages_and_garbage_in_memory_harm_only_whoever_made_them() {
     throughout(Duration::from_millis(300), || drop(daemon.snapshot()));
     hostile.tell("flood").says("hung up");
     until("the hostile one to be gone", || row(&daemon, &hostile.key()).is_none().then_some(()));
-    server.tell("raise 1").says("raised");
+    server.works(true).tell("raise 1").says("raised");
     assert_eq!(trainer.word("yields"), 1);
     hostile.tell("attach 99").says("Refused(Version)");
 }
@@ -160,7 +161,7 @@ fn a_client_that_is_killed_leaves_nobody_standing() {
     let host = Host::start();
     let daemon = daemon(&host);
     let (mut server, trainer) = server_and_trainer(&host, &daemon);
-    server.tell("raise 1").says("raised");
+    server.works(true).tell("raise 1").says("raised");
     assert_eq!(trainer.word("yields"), 1);
     server.kill();
     trainer.says("Unlink");

@@ -41,7 +41,7 @@ pub struct Client {
     /// What it heard and nobody has asked for yet.
     unread: Mutex<Vec<String>>,
     /// By which its tenant is on a GPU, where the driver can see it.
-    _holder: Tenant,
+    _holder: Option<Tenant>,
     cgroup: Arc<Cgroup>,
 }
 
@@ -50,6 +50,15 @@ impl Client {
         let cgroup = Arc::new(Cgroup::make(name));
         let holder = host.tenant_in(&cgroup, &["hold"]);
         holder.reaches(berth_load::Phase::Hold);
+        Self::start_in(host, cgroup, Some(holder))
+    }
+
+    /// Another process of the same tenant.
+    pub fn beside(&self, host: &Host) -> Self {
+        Self::start_in(host, Arc::clone(&self.cgroup), None)
+    }
+
+    fn start_in(host: &Host, cgroup: Arc<Cgroup>, holder: Option<Tenant>) -> Self {
         let mut command: Command = cgroup.command(std::env::current_exe().unwrap());
         command.args(["--exact", "kernels::client::as_a_process", "--ignored", "--nocapture"]);
         command.env(VARIABLE, host.file("clients/shim.sock")).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -194,18 +203,19 @@ impl Process {
                 self.raise(value.parse().unwrap());
                 say("raised");
             }
-            ["keep"] => {
-                let this = Arc::clone(this);
+            // The words of its links on that side, whoever else writes them.
+            ["keep", side] => {
+                let (this, side) = (Arc::clone(this), side.to_owned());
                 std::thread::spawn(move || {
                     loop {
-                        this.lock().unwrap().raise(1);
+                        this.lock().unwrap().pages(&side).values().for_each(raised);
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 });
+                say("keeps");
             }
             ["word", side] => {
-                let pages = if side == "yields" { &self.yields } else { &self.leads };
-                let value = pages.values().map(|page| page.word.load(Ordering::Acquire)).max().unwrap_or(0);
+                let value = self.pages(side).values().map(|page| page.word.load(Ordering::Acquire)).max().unwrap_or(0);
                 say(&format!("word {side} {value}"));
             }
             _ => self.misbehave(words),
@@ -248,6 +258,10 @@ impl Process {
         say(&format!("{message:?}"));
     }
 
+    fn pages(&self, side: &str) -> &BTreeMap<u64, Page<Stop>> {
+        if side == "yields" { &self.yields } else { &self.leads }
+    }
+
     fn raise(&self, value: u32) {
         self.leads.values().for_each(|page| page.word.store(value, Ordering::Release));
     }
@@ -268,6 +282,10 @@ impl Process {
         ledger.sampled.store(u64::MAX, Ordering::Release);
         say("garbage");
     }
+}
+
+fn raised(page: &Page<Stop>) {
+    page.word.store(1, Ordering::Release);
 }
 
 fn packet_socket(path: &Path) -> Result<OwnedFd, Errno> {
