@@ -47,8 +47,8 @@ pub use control::Control;
 use deadlines::{Deadlines, Said, Scene, Stage, by_looks, owners};
 pub use describe::describe;
 pub use guarded::Guarded;
-use kernels::Kernels;
 use kernels::slos::{self, Slos};
+use kernels::{Kernels, Known};
 use log::log_change;
 use manage::{Manager, Unmanaged};
 pub use once::sample_once;
@@ -326,7 +326,9 @@ impl Loop {
             let terms =
                 |tenant: &TenantKey| kernel_terms(monitor, shown, kernel_rules, tenant, slos.said(tenant).as_ref());
             let is_held = |tenant: &TenantKey| manager.is_some_and(|manager| manager.is_kept_off(tenant, now.mono));
-            kernels.attend(shown, &terms, &is_held, &|tenant| watch.weight(tenant, now.mono));
+            let weight = |tenant: &TenantKey| watch.weight(tenant, now.mono);
+            let mps_servers = monitor.mps_servers();
+            kernels.attend(shown, &Known { terms: &terms, is_held: &is_held, weight: &weight, mps_servers: &mps_servers });
         };
         if manager.is_err() {
             tell_kernels(None);

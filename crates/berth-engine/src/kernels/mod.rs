@@ -48,7 +48,7 @@ use berth_host::procs::Registry;
 use berth_host::shim::{Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, Snapshot, TenantKey};
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Snapshot, TaskRow, TenantKey};
 
 use standing::{Standing, standing};
 pub(crate) use standing::{Terms, terms};
@@ -82,6 +82,17 @@ enum Input {
 struct OnGpus {
     indices: BTreeMap<GpuUuid, GpuIndex>,
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
+}
+
+/// What the loop knows beside its snapshot.
+pub(crate) struct Known<'a> {
+    pub terms: &'a dyn Fn(&TenantKey) -> Terms,
+    /// It is kept off the GPU.
+    pub is_held: &'a dyn Fn(&TenantKey) -> bool,
+    /// What its owner's words make of its weight.
+    pub weight: &'a dyn Fn(&TenantKey) -> f64,
+    /// Processes that compute for others and do nothing of their own.
+    pub mps_servers: &'a BTreeSet<u32>,
 }
 
 /// What the thread leaves for the loop.
@@ -152,25 +163,19 @@ impl Kernels {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).level.clone()
     }
 
-    /// Tells what is known of those who take part or ask to, where that has changed. `is_held`: it is kept off the GPU, or about to be. `weight`:
-    /// what its owner's words make of its weight.
-    pub fn attend(
-        &mut self,
-        snapshot: &Snapshot,
-        terms: &dyn Fn(&TenantKey) -> Terms,
-        is_held: &dyn Fn(&TenantKey) -> bool,
-        weight: &dyn Fn(&TenantKey) -> f64,
-    ) {
+    /// Tells what is known of those who take part or ask to, where that has changed.
+    pub fn attend(&mut self, snapshot: &Snapshot, known: &Known<'_>) {
         let tenants = self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.clone();
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
+            let Known { terms, is_held, weight, .. } = known;
             let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), weight(&tenant));
             if self.told.get(&tenant) != Some(&now) {
                 self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
                 self.told.insert(tenant, now);
             }
         }
-        let gpus = OnGpus::of(snapshot);
+        let gpus = OnGpus::of(snapshot, known.mps_servers);
         if self.told_gpus != gpus {
             self.told_gpus = gpus;
             self.tell(Input::Gpus(self.told_gpus.clone()));
@@ -186,12 +191,17 @@ impl Kernels {
 }
 
 impl OnGpus {
-    fn of(snapshot: &Snapshot) -> Self {
+    /// A server of MPS is no stranger where it has clients: what it does is theirs. By its name alone, which anybody can take, nobody is left out.
+    fn of(snapshot: &Snapshot, mps_servers: &BTreeSet<u32>) -> Self {
         let indices = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index))).collect();
+        let is_client = |task: &&TaskRow| task.process_kinds.contains(&ProcessKind::MpsClient);
+        let served: BTreeSet<&GpuUuid> =
+            snapshot.tasks.iter().filter(is_client).filter_map(|task| task.gpu_uuid.as_ref()).collect();
         let mut pids: BTreeMap<GpuUuid, BTreeSet<u32>> = BTreeMap::new();
         for task in &snapshot.tasks {
-            let gpu = task.gpu_uuid.clone().into_iter();
-            gpu.for_each(|gpu| pids.entry(gpu).or_default().extend(&task.pids));
+            let Some(gpu) = &task.gpu_uuid else { continue };
+            let is_own = |pid: &&u32| !(served.contains(gpu) && mps_servers.contains(pid));
+            pids.entry(gpu.clone()).or_default().extend(task.pids.iter().filter(is_own));
         }
         Self { indices, pids }
     }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use berth_model::kernels::{KernelNews, KernelRole};
 use berth_model::settings::KernelPolicyName;
+use berth_model::{BandwidthUse, GpuIndex, ProcessKind, TaskRow};
 use berth_policy::kernels::Voice;
 use berth_proto::shim::{MOST_YIELDS, Request};
 
+use super::OnGpus;
 use super::standing::Standing;
 
 use self::stage::{Client, Stage, gpu, tenant};
@@ -344,4 +346,43 @@ fn a_forged_link_accuses_nobody() {
         stage.pass(ms(300), &mut [&mut server, &mut trainer]);
     }
     assert!(!server.is_hung_up && server.leads.len() == 1);
+}
+
+/// Of somebody on the first GPU.
+fn listed(name: &str, pid: u32, kind: ProcessKind) -> TaskRow {
+    let process_kinds = vec![kind];
+    TaskRow { pids: vec![pid], process_kinds, gpu_uuid: Some(gpu(0)), ..crate::watch::tests::row(pid, name) }
+}
+
+#[test]
+fn a_server_of_mps_is_no_stranger_to_its_clients_and_one_without_any_is() {
+    let anchor = berth_model::Anchor { mono: berth_model::Mono(0), wall: jiff::Timestamp::UNIX_EPOCH };
+    let mut snapshot = berth_model::Monitor::new(berth_model::settings::Monitor::default()).snapshot(&anchor);
+    let servers = [7].into();
+    let mut strangers = |kind| {
+        snapshot.tasks = vec![listed("server", 7, ProcessKind::MpsServer), listed("trainer", 8, kind)];
+        OnGpus::of(&snapshot, &servers).pids[&gpu(0)].iter().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(strangers(ProcessKind::MpsClient), [8]);
+    assert_eq!(strangers(ProcessKind::Compute), [7, 8], "a name alone says nothing");
+}
+
+#[test]
+fn what_is_used_of_the_bandwidth_is_its_client_s_under_mps_too() {
+    for (servers, expected) in [(vec![], Some(0.6)), (vec![u32::MAX], None)] {
+        let mut stage = Stage::start();
+        let mut trainer = stage.client("trainer", &[]);
+        stage.knows("trainer", &[], |standing| standing.is_mps = true);
+        let pids = servers.into_iter().chain([std::process::id()]).collect();
+        stage.world.meet_gpus([(gpu(0), GpuIndex(0))].into(), [(gpu(0), pids)].into());
+        trainer.works(true, stage.now);
+        for _ in 0..6 {
+            let since = stage.now;
+            stage.pass(ms(200), &mut [&mut trainer]);
+            let seen = BandwidthUse { gpu: GpuIndex(0), share: 0.6, since, until: stage.now };
+            stage.world.see_bandwidth(&[seen]);
+        }
+        let share = stage.row("trainer").bandwidth_share.map(|share| (share * 10.0).round() / 10.0);
+        assert_eq!(share, expected);
+    }
 }

@@ -8,7 +8,7 @@ mod asks;
 mod past;
 mod tenant;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

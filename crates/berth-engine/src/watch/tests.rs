@@ -45,7 +45,8 @@ fn host(watch: Watch) -> Host {
     Host { watch, snapshot, now, units: Vec::new() }
 }
 
-fn row(uid: u32, name: &str) -> TaskRow {
+/// Of somebody on the first GPU.
+pub(crate) fn row(uid: u32, name: &str) -> TaskRow {
     TaskRow {
         tenant: TenantKey::User { uid },
         container_id: None,

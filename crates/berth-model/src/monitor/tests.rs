@@ -256,6 +256,19 @@ fn coming_back_after_the_context_is_gone_is_another_task() {
 }
 
 #[test]
+fn a_server_of_mps_is_told_from_its_clients_also_where_they_are_one_tenant() {
+    let mut host = Host::new();
+    let (server, client) = (process(1), process(2));
+    [server, client].into_iter().for_each(|key| host.process(key, &container('a')));
+    let listed = |process, kind| GpuProcess { process, kind, memory: None, core: None };
+    let processes = Ok(vec![listed(server, ProcessKind::MpsServer), listed(client, ProcessKind::MpsClient)]);
+    let gpus =
+        vec![GpuSample { index: GpuIndex(0), reading: GpuReading::Ok { memory_used: None, core: None, processes } }];
+    host.apply(Event::Sample(Sample { at: at(10), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
+    assert_eq!(host.monitor.mps_servers(), [1].into());
+}
+
+#[test]
 fn several_processes_of_a_tenant_are_one_task() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));

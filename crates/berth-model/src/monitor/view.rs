@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::stay::Stay;
 use super::{Gpu, Monitor, Naming};
 use crate::cluster::PLACEMENT_LABEL;
-use crate::event::ContainerFacts;
+use crate::event::{ContainerFacts, ProcessKind};
 use crate::hold::MEMORY_LABEL;
 use crate::id::{GpuIndex, ProcKey, TenantKey};
 use crate::quantity::{Bytes, Percent};
@@ -51,6 +51,12 @@ impl Monitor {
     pub fn uids_of(&self, tenant: &TenantKey) -> Vec<Option<u32>> {
         let own = self.stays.values().filter(|stay| stay.facts.tenant.is(tenant));
         own.map(|stay| stay.facts.uid).collect()
+    }
+
+    /// Processes that compute for the clients of MPS, as their names tell.
+    pub fn mps_servers(&self) -> BTreeSet<u32> {
+        let is_server = |stay: &&Stay| stay.on_gpus.values().any(|presence| presence.kind == ProcessKind::MpsServer);
+        self.stays.values().filter(is_server).map(|stay| stay.facts.process.pid).collect()
     }
 
     pub(super) fn tenants_on(&self, gpu: GpuIndex) -> BTreeSet<&TenantKey> {
