@@ -1,18 +1,20 @@
 //! What earlier daemons wrote down, taken in when its tenant is seen: detectors need not learn anew what is usual.
 //!
-//! Read once, on a thread of its own. A figure is taken in only for the tenant it was written of while it has the same owner: what is
+//! Read once, on a thread of its own: of each figure the latest values, so that one that is written often takes no room from one that is written seldom. A figure is taken in only for the tenant it was written of while it has the same owner: what is
 //! said of somebody's work is said by its own figures.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
-use berth_model::watch::series::{Key, Line, Metric, Of, SeriesQuery};
+use berth_model::watch::series::{Key, Line, Metric, Of};
 use berth_model::{Anchor, Mono, TenantKey};
 use jiff::Timestamp;
 
 use super::tenant::Watched;
 
+/// What has lasted for so many values is usual: older ones say nothing more.
+const MOST: usize = 1_000;
 /// Of which detectors and moods are made.
 const WANTED: [Metric; 7] = [
     Metric::Slack,
@@ -33,14 +35,13 @@ pub(super) struct Past {
 impl Past {
     pub fn read(dir: PathBuf) -> Self {
         let (lines_tx, reading) = mpsc::channel();
-        let until = Timestamp::now();
+        // What this daemon writes itself is none of it.
+        let until_ms = Timestamp::now().as_millisecond();
         let read = move || {
             let is_wanted = |key: &Key| matches!(key.of, Of::Tenant { .. }) && WANTED.contains(&key.metric);
-            // What this daemon writes itself is none of it.
-            let query = SeriesQuery { until_ms: Some(until.as_millisecond()), ..SeriesQuery::default() };
-            match berth_store::series::read(&dir, &query, &is_wanted) {
+            match berth_store::series::latest(&dir, MOST, until_ms, &is_wanted) {
                 // Nobody waits for it if the daemon has ended.
-                Ok(told) => drop(lines_tx.send(told.lines)),
+                Ok(lines) => drop(lines_tx.send(lines)),
                 Err(error) => tracing::warn!(error = crate::describe(&error), "what is usual is learned anew"),
             }
         };

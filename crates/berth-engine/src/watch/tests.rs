@@ -274,6 +274,28 @@ fn what_is_usual_of_holds_waits_and_memory_outlives_a_daemon() {
     assert_eq!((with, without), (vec![Kind::MemoryDrift], vec![]), "it grew before, too");
 }
 
+/// Figures that are written often, of others, fill more than an answer to a question may have.
+#[test]
+fn what_is_usual_is_taken_in_however_much_was_written_of_others_since() {
+    let parent = tempfile::tempdir().unwrap();
+    let settings = earlier(parent.path(), 1.0);
+    let series = Series::open(&settings.dir.join(DIR), Limits::default(), Path::new("/proc")).unwrap();
+    let of = |uid| Of::tenant(TenantKey::User { uid }, "other", Owner::new(None, vec![Some(uid)]));
+    let key = |uid| Key { of: of(uid), gpu: Some(berth_model::GpuUuid("GPU-0".into())), metric: Metric::MemoryBytes };
+    for turn in 0..300 {
+        series.writer().write(150_000 + turn, (0..200).map(|uid| (key(2_000 + uid), 1.0)).collect());
+        series.writer().flush();
+    }
+    drop(series);
+    let mut past = Past::read(settings.dir.join(DIR));
+    past.wait();
+    let mut watched = Watched::default();
+    watched.is_called("ada", Owner::new(None, vec![Some(1000)]));
+    let now = Anchor { mono: Mono(200_000_000_000), wall: Timestamp::from_second(200).unwrap() };
+    past.taken_in(&TenantKey::User { uid: 1000 }, &mut watched, &now);
+    assert!(watched.mood.get(now.mono) < 0.0, "what its owner said is still known");
+}
+
 #[test]
 fn another_owner_s_past_is_not_taken_in() {
     let parent = tempfile::tempdir().unwrap();

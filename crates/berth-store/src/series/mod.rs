@@ -22,7 +22,7 @@ mod writer;
 use std::io;
 use std::path::PathBuf;
 
-pub use read::read;
+pub use read::{latest, read};
 pub use writer::{Health, Series, Writer};
 
 use crate::place::PlaceError;

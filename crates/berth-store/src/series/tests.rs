@@ -14,7 +14,7 @@ use super::compact::{Content, compact, content};
 use super::frame::Record;
 use super::segment::{self, Segment, Tier};
 use super::upkeep::upkeep;
-use super::{Limits, Series, SeriesError, read};
+use super::{Limits, Series, SeriesError, latest, read};
 use crate::place::Place;
 
 const HOUR: i64 = 3_600_000;
@@ -343,4 +343,22 @@ proptest! {
         prop_assert_eq!(weight(&all(&dir)).0, instants.len() as u64 + 1);
         prop_assert!(Place::open(&dir).is_ok());
     }
+}
+
+#[test]
+fn of_each_series_the_latest_are_read_however_many_another_has() {
+    let (_parent, dir) = home();
+    let mut appender = open(&dir, small());
+    appender.append(0, vec![(key(1), 0.0)]).unwrap();
+    for second in 1..500 {
+        appender.append(second * 1_000, vec![(key(2), 1.0), (key(3), 1.0)]).unwrap();
+    }
+    assert!(segment::list(appender.place()).unwrap().segments.len() > 3, "over several segments");
+    let told = latest(&dir, 20, 400_000, &|of| *of != key(3)).unwrap();
+    let instants = |of: &Key| {
+        let line = told.iter().find(|line| line.key == *of).unwrap();
+        line.values.iter().map(|value| value.at_ms / 1_000).collect::<Vec<_>>()
+    };
+    assert_eq!((told.len(), instants(&key(1)), instants(&key(2))), (2, vec![0], (380..400).collect()));
+    assert_eq!(latest(Path::new("/nowhere/at/all"), 20, 0, &|_| true).unwrap(), []);
 }
