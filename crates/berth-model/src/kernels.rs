@@ -7,6 +7,7 @@ use crate::id::{GpuIndex, GpuUuid, TenantKey};
 use crate::settings::KernelPolicyName;
 use crate::slo::Slo;
 use crate::time::Mono;
+use crate::watch::Kind;
 
 /// Everybody who takes part, and what came of it since the daemon started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct KernelLevel {
     /// What `auto` has in place, where it chooses and somebody takes part; by GPU.
     #[serde(default)]
     pub auto: Vec<AutoChoice>,
+    /// What the policy in place came to of late, where several take part; by GPU.
+    #[serde(default)]
+    pub windows: Vec<GpuWindow>,
     /// By GPU, then by name.
     pub rows: Vec<KernelRow>,
     pub totals: KernelTotals,
@@ -76,6 +80,25 @@ pub struct WindowFigures {
     pub fairness: Option<f64>,
     /// How much longer work took than alone.
     pub slowdown: Option<f64>,
+    /// Finish-time fairness of whoever came off worst: how long its work took over what it would have taken with an equal part of the GPU.
+    #[serde(default)]
+    pub worst_finish: Option<f64>,
+    /// Tenants that were there for most of it: the figures but goodput are of them.
+    #[serde(default)]
+    pub tenants: u32,
+    /// Of the time wanted, the part of those who came or went, 0 to 1.
+    #[serde(default)]
+    pub changing: f64,
+}
+
+/// The latest window on one GPU, under whatever policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuWindow {
+    pub gpu_index: Option<GpuIndex>,
+    pub gpu_uuid: GpuUuid,
+    pub ended_at: Timestamp,
+    #[serde(flatten)]
+    pub figures: WindowFigures,
 }
 
 /// Which policy `auto` has put in place on a GPU, and why.
@@ -116,6 +139,9 @@ pub struct KernelRow {
     /// What `auto` has in place on its GPU, and why, in words; `None` where a policy was named.
     #[serde(default)]
     pub chosen: Option<String>,
+    /// What is found of it, for which it counts for more than its own weight.
+    #[serde(default)]
+    pub urged_by: Vec<Kind>,
     pub slo: Slo,
     /// Labels that could not be read, in words.
     pub unread_labels: Vec<String>,
@@ -124,6 +150,11 @@ pub struct KernelRow {
     /// It led others for more than its share, and leads nobody until then.
     pub lead_lost_until: Option<Timestamp>,
     pub served_seconds: f64,
+    /// Time since it came in which it had work, and in which it had some and might not run.
+    #[serde(default)]
+    pub wanted_seconds: f64,
+    #[serde(default)]
+    pub stopped_seconds: f64,
     /// Functions and shapes that were told apart.
     pub kernel_kinds: u64,
     /// A usual kernel, and how far apart those of one kind lie, as a part of their mean.

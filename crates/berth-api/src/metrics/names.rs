@@ -92,6 +92,20 @@ pub const KERNEL_REQUEST_TIME: Named = (
 );
 pub const KERNEL_CHOSEN: Named =
     ("berth_kernel_policy_chosen", "The policy that auto has in place on a GPU, named by the label policy; always 1");
+pub const KERNEL_GOODPUT: Named = (
+    "berth_kernel_goodput_ratio",
+    "Work that counts, as GPU time alone, over the time in which somebody had work, in the latest window of a GPU",
+);
+pub const KERNEL_GOALS_KEPT: Named =
+    ("berth_kernel_goals_kept_ratio", "Goals that were kept in the latest window of a GPU; none without a goal");
+pub const KERNEL_FAIRNESS: Named =
+    ("berth_kernel_fairness_ratio", "Jain's index of how fast tenants got on in the latest window of a GPU");
+pub const KERNEL_SLOWDOWN: Named =
+    ("berth_kernel_slowdown_ratio", "How much longer work took than alone in the latest window of a GPU");
+pub const KERNEL_WORST_FINISH: Named = (
+    "berth_kernel_worst_finish_ratio",
+    "Time the work of whoever came off worst took, over that with an equal part, in the latest window of a GPU",
+);
 pub const KERNEL_TIME: Named = ("berth_kernel_time_seconds", "Time a usual kernel of the tenant takes");
 pub const KERNEL_ERROR: Named = (
     "berth_kernel_prediction_error_ratio",

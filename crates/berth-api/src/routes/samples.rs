@@ -7,7 +7,7 @@ use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
 use berth_model::kernels::{
-    AutoChoice, GpuPolicy, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, PolicyFigures,
+    AutoChoice, GpuPolicy, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, PolicyFigures,
     RequestFigures, WindowFigures,
 };
 use berth_model::settings::{KernelPolicyName, PolicyName};
@@ -45,12 +45,15 @@ pub(crate) fn kernel_row() -> KernelRow {
         is_busy: true,
         is_stopped: false,
         reason: Some("it has a goal, and those without one yield to it".into()),
+        urged_by: vec![Kind::SloRisk],
         chosen: Some("slo on GPU 0: it keeps 100 % of the goals".into()),
         slo: berth_model::Slo::from_labels(&labels).0,
         unread_labels: vec![],
         attainment: Some(0.995),
         lead_lost_until: None,
         served_seconds: 1.5,
+        wanted_seconds: 2.0,
+        stopped_seconds: 0.25,
         kernel_kinds: 12,
         kernel_seconds: Some(5e-5),
         kernel_spread: Some(0.1),
@@ -253,6 +256,7 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
                 policy: KernelPolicyName::Slo,
             }],
             auto: vec![auto_choice()],
+            windows: auto_choice().latest.into_iter().map(window).collect(),
             rows: vec![kernel_row()],
             totals: KernelTotals { attached: 3, refused: 1, leads_lost: 2, plans: 40 },
         }),
@@ -275,6 +279,10 @@ pub(crate) fn snapshot() -> Arc<Snapshot> {
     })
 }
 
+fn window(figures: WindowFigures) -> GpuWindow {
+    GpuWindow { gpu_index: Some(GpuIndex(0)), gpu_uuid: GpuUuid("GPU-0".into()), ended_at: at(11), figures }
+}
+
 pub(crate) fn auto_choice() -> AutoChoice {
     let policy = KernelPolicyName::Slo;
     AutoChoice {
@@ -293,6 +301,9 @@ pub(crate) fn auto_choice() -> AutoChoice {
             goals_kept: Some(1.0),
             fairness: Some(0.95),
             slowdown: None,
+            worst_finish: Some(1.3),
+            tenants: 2,
+            changing: 0.1,
         }),
     }
 }

@@ -6,8 +6,10 @@
 use berth_model::kernels::{AutoChoice, PolicyChosen, PolicyFigures, WindowFigures};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Anchor, GpuIndex, GpuUuid, Mono};
-use berth_policy::kernels::auto::{Auto, CHOICES, Reason, Window};
+use berth_policy::kernels::auto::{Auto, CHOICES, Reason};
 use berth_policy::kernels::{self, KernelPolicy};
+
+use super::measure::Seen;
 
 /// What is in place until something was measured.
 pub(super) const FIRST: KernelPolicyName = CHOICES[0];
@@ -30,19 +32,18 @@ impl Choosing {
         self.policy.as_deref()
     }
 
-    /// A window of so many seconds is over. The change, if another policy is in place now.
-    pub fn window(
-        &mut self,
-        gpu: &GpuUuid,
-        seen: &Window,
-        seconds: f64,
-        settings: &KernelSettings,
-        now: Mono,
-    ) -> Option<PolicyChosen> {
+    pub fn in_place(&self) -> KernelPolicyName {
+        self.auto.policy()
+    }
+
+    /// A window is over. The change, if another policy is in place now. Nothing is decided by one that cannot be compared with others.
+    pub fn window(&mut self, gpu: &GpuUuid, seen: &Seen, settings: &KernelSettings, now: Mono) -> Option<PolicyChosen> {
         let before = self.auto.policy();
-        let Window { goodput, kept: goals_kept, fairness, slowdown } = *seen;
-        self.latest = Some(WindowFigures { policy: before, seconds, goodput, goals_kept, fairness, slowdown });
-        let choice = self.auto.window(seen);
+        self.latest = Some(seen.figures(before));
+        if !seen.counts {
+            return None;
+        }
+        let choice = self.auto.window(&seen.window);
         let since = self.because.filter(|_| choice.policy == before).map_or(now, |(_, since)| since);
         self.because = Some((choice.because, since));
         if choice.policy == before {
@@ -90,6 +91,8 @@ const NOTHING_YET: &str = "nothing was measured yet, and it begins with this one
 
 #[cfg(test)]
 mod tests {
+    use berth_policy::kernels::auto::Window;
+
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -101,8 +104,10 @@ mod tests {
         let mut changes = Vec::new();
         for at in 0..windows {
             let (goodput, kept) = history(choosing.auto.policy(), at);
-            let seen = Window { goodput, kept: Some(kept), fairness: Some(1.0), slowdown: Some(1.0) };
-            changes.extend(choosing.window(&gpu, &seen, 2.0, &settings, Mono((at + 1) * 2 * SECOND)));
+            let seen = Seen::of(Window { goodput, kept: Some(kept), fairness: Some(1.0), slowdown: Some(1.0) });
+            let of_others = Seen { counts: false, ..Seen::of(Window { goodput: 1.0 - kept, ..seen.window }) };
+            assert_eq!(choosing.window(&gpu, &of_others, &settings, Mono(at * 2 * SECOND)), None);
+            changes.extend(choosing.window(&gpu, &seen, &settings, Mono((at + 1) * 2 * SECOND)));
             assert_eq!(choosing.policy().map(KernelPolicy::name), Some(choosing.auto.policy().as_str()), "it plans");
         }
         (choosing, changes)

@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_host::shim::{ClientId, End, Shim};
+use berth_model::kernels::WindowFigures;
 use berth_model::settings::KernelSettings;
 use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
-use berth_policy::kernels::auto::Window;
-use berth_policy::kernels::{self, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene};
+use berth_policy::kernels::hybrid::finish_time_fairness;
+use berth_policy::kernels::{self, Crowd, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene, Work};
 use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
 use super::client::{Client, Ended, Lane};
 use super::guests::{Beside, Crew, Guest};
 use super::links::Links;
-use super::measure::{Meter, Tally};
+use super::measure::{Meter, Seen, Tally};
 use super::offences::Offences;
 use super::profile::took_ns;
 use super::record::Record;
@@ -42,6 +43,8 @@ pub(super) struct Gpu {
     pub(super) bandwidth: Bandwidth,
     pub(super) windows: Windows,
     pub(super) meter: Meter,
+    /// What the latest window came to, and when it was over.
+    pub latest: Option<(WindowFigures, Mono)>,
     /// What is carried out now; `None` where nothing has to be ordered.
     pub(super) plan: Option<Plan>,
     /// What it was made for.
@@ -97,6 +100,7 @@ impl Gpu {
             bandwidth: Bandwidth::default(),
             windows: Windows::default(),
             meter: Meter::default(),
+            latest: None,
             plan: None,
             planned_for: Vec::new(),
             lifts_at: None,
@@ -235,23 +239,50 @@ impl Gpu {
         }
     }
 
-    /// A request of a client has ended. `within`: how long it may take.
-    pub fn ended(&mut self, tenant: &TenantKey, ended: Ended, within: Option<Duration>) {
-        if let Some(guest) = self.guests.get_mut(tenant) {
-            guest.goals.ended(ended.at, ended.took);
-            if ended.at.since(self.meter.began()) >= ended.took {
-                guest.tally.ended(&ended, within);
+    /// Requests of clients have ended.
+    pub fn ended(&mut self, ended: &[(ClientId, Ended)], cast: &Cast<'_>, now: Mono) {
+        let mut clients = self.clients(cast, now);
+        for (who, ended) in ended {
+            let Some(tenant) = cast.clients.get(who).map(|client| &client.facts.tenant) else { continue };
+            let latency = cast.standings.get(tenant).and_then(|standing| standing.slo.latency);
+            let finish = self.finish(&mut clients, *who, *ended);
+            if let Some(guest) = self.guests.get_mut(tenant) {
+                guest.goals.ended(ended.at, ended.took);
+                if ended.at.since(self.meter.began()) >= ended.took {
+                    guest.tally.ended(ended, latency.map(|latency| latency.within.get()), finish);
+                }
             }
         }
     }
 
-    /// What the policy in place came to over how many seconds, if a window is over; then the next begins.
-    pub fn window(&mut self, standings: &BTreeMap<TenantKey, Standing>, now: Mono) -> Option<(Window, f64)> {
-        let slo = |tenant: &TenantKey| standings.get(tenant).map(|standing| standing.slo.clone());
-        let seen = self.meter.window(&self.guests, &slo)?;
-        let seconds = self.meter.seconds();
-        self.measure_anew(now);
-        Some((seen, seconds))
+    /// How fair the end of a request was, among those who had work with it.
+    fn finish(&self, clients: &mut [kernels::Client], who: ClientId, ended: Ended) -> Option<f64> {
+        let place = clients.iter().position(|client| client.id.0 == who.0)?;
+        let began = ended.at.before(ended.took);
+        let work = Some(Work { began, came: began, done: ended.usual, takes: None });
+        let as_it_was = kernels::Client { busy: true, work, ..clients[place].clone() };
+        let now = std::mem::replace(&mut clients[place], as_it_was);
+        let gpu = Place { sms: 0, divides: false, concurrent: false };
+        let scene = Scene { now: ended.at, gpu, clients, learned: &self.learned };
+        let finish = finish_time_fairness(&scene, &Crowd::of(&scene), &clients[place]);
+        clients[place] = now;
+        finish
+    }
+
+    /// What the policy in place came to, if a window is over; then the next begins.
+    pub fn window(&mut self, cast: &Cast<'_>, now: Mono) -> Option<Seen> {
+        let mut meter = std::mem::take(&mut self.meter);
+        let slo = |tenant: &TenantKey| cast.standings.get(tenant).map(|standing| standing.slo.clone());
+        let so_far = |tenant: &TenantKey| {
+            let clients = self.clients(cast, now);
+            let scene = Scene { now, gpu: self.place(cast), clients: &clients, learned: &self.learned };
+            let own = clients.iter().filter(|client| client.tenant == *tenant);
+            let crowd = Crowd::of(&scene);
+            own.filter_map(|client| finish_time_fairness(&scene, &crowd, client)).max_by(f64::total_cmp)
+        };
+        let seen = meter.window(&self.guests, &slo, &so_far);
+        self.meter = meter;
+        seen.inspect(|_| self.measure_anew(now))
     }
 
     /// What was tallied in the window under way counts no longer.

@@ -18,6 +18,9 @@ pub(super) struct Guest {
     pub goals: Goals,
     /// Of the window under way.
     pub tally: Tally,
+    /// Seconds in which it had work, and in which it had some and might not run, since it came.
+    pub wanted: f64,
+    pub stopped: f64,
     /// Sums at the last look.
     launches: u64,
     requests: u64,
@@ -51,8 +54,14 @@ pub(super) struct Beside {
 }
 
 impl Guest {
-    /// `running`: tenants that had work and might run. Sums go back when a process is gone: what it did last is lost.
-    pub fn pass(&mut self, doings: &Doings, alone: bool, running: usize, passed: Duration) {
+    /// With what it did in the window before it was away.
+    pub fn with(tally: Tally) -> Self {
+        Self { tally, ..Self::default() }
+    }
+
+    /// `running`: tenants that had work and might run; `counted`: what the window under way has got longer by, if it is of it. Sums go back when a process
+    /// is gone: what it did last is lost.
+    pub fn pass(&mut self, doings: &Doings, alone: bool, running: usize, passed: Duration, counted: Option<Duration>) {
         let Doings { busy, may_run, launches, requests, .. } = *doings;
         let launched = launches.saturating_sub(self.launches);
         let ended = requests.saturating_sub(self.requests);
@@ -60,7 +69,10 @@ impl Guest {
         let (launched, ended) = (launched.min(MOST_AT_ONCE), ended.min(MOST_AT_ONCE));
         let stretch = Stretch { passed, busy, may_run, alone, launches: launched, requests: ended };
         self.goals.pass(&stretch);
-        self.tally.pass(&stretch, running);
+        counted.into_iter().for_each(|counted| self.tally.pass(&stretch, running, counted));
+        let seconds = passed.as_secs_f64();
+        self.wanted += if busy { seconds } else { 0.0 };
+        self.stopped += if busy && !may_run { seconds } else { 0.0 };
         (self.launches, self.requests) = (launches, requests);
     }
 }

@@ -7,7 +7,7 @@ use berth_host::shim::{ClientId, End, Shim};
 use berth_model::{Mono, TenantKey};
 
 use super::gpu::{Cast, Gpu, News, Present};
-use super::guests::Doings;
+use super::guests::{Doings, Guest};
 use super::offences::{Stuck, Verdict};
 
 impl Gpu {
@@ -86,18 +86,23 @@ impl Gpu {
             own.launches = own.launches.saturating_add(totals.launches);
             own.requests = own.requests.saturating_add(totals.requests);
         }
-        self.guests.retain(|tenant, _| doings.contains_key(tenant));
+        self.guests.retain(|tenant, guest| {
+            let stays = doings.contains_key(tenant);
+            if !stays {
+                self.meter.leaves(tenant, guest);
+            }
+            stays
+        });
         self.record.pass(&doings.keys().collect(), passed, now);
         let busy = doings.values().filter(|doings| doings.busy).count();
         let running = doings.values().filter(|doings| doings.may_run).count();
-        if !self.meter.pass(doings.keys(), busy > 0, passed, now) {
-            self.measure_anew(now);
-        }
+        let counted = self.meter.pass(doings.len(), busy > 0, passed);
         let mut news = Vec::new();
         let most = f64::from(cast.settings.lead_share.get()) / 100.0;
         for (tenant, doings) in doings {
-            let guest = self.guests.entry(tenant.clone()).or_default();
-            guest.pass(&doings, busy <= 1, running, passed);
+            let come = || Guest::with(self.meter.comes(&tenant));
+            let guest = self.guests.entry(tenant.clone()).or_insert_with(come);
+            guest.pass(&doings, busy <= 1, running, passed, counted);
             if self.record.led(&tenant, doings.stops, most, passed, now) {
                 let lost = self.record.lead(&tenant).lost_until(now);
                 news.extend(lost.map(|until| News::LeadLost { tenant: tenant.clone(), until }));

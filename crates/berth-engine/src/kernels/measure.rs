@@ -1,15 +1,22 @@
-//! What the policy in place comes to on one GPU, window by window: what `auto` chooses by.
+//! What the policy in place comes to on one GPU, window by window: what is shown of it, and what `auto` chooses by.
 //!
 //! A *window* is [`LENGTH`] of time in which somebody had work while several tenants were there, or longer, until enough requests have ended to judge
-//! their goals by, at most [`LONGEST`]. It begins anew when a tenant comes or goes and when the policy changes: what another company or another policy did is
-//! none of it. Neither are requests that began before it.
+//! their goals by, at most [`LONGEST`]. It begins anew when the policy changes: what another policy did is none of it. Neither are requests that began
+//! before it.
+//!
+//! *Who comes and goes* voids nothing of others. Whoever was there for most of a window ([`MOSTLY`]) is judged: goals, fairness, slowdown. Of those who passed by
+//! only the work counts, for as long as they were there; one that leaves and comes back is the same. If they wanted more than a little of the time, the
+//! window lasts to the end ([`LONGEST`]), so that chance evens out. Then it is not compared ([`Seen::counts`]) with windows of a company that stayed, unless
+//! the one before was like that, too: where tenants always come and go that is the company there is, and nobody keeps `auto` from choosing by coming again and again.
 //!
 //! *Work* is counted as the time it takes alone, by the launches and how fast they come while nobody else has work; where that is not known yet, as the
 //! tenant's part of the time in which it might run. It is never more than the time in which the tenant had some, whatever its process tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_model::kernels::WindowFigures;
+use berth_model::settings::KernelPolicyName;
 use berth_model::slo::Throughput;
 use berth_model::{Mono, Slo, TenantKey};
 use berth_policy::kernels::Attained;
@@ -27,18 +34,47 @@ const ENOUGH: u64 = 20;
 /// One that had more time left than this had nothing more to do.
 const NO_TIME_LEFT: f64 = 0.95;
 
+/// Of a window's time, or of the time wanted in it.
+const MOSTLY: f64 = 0.75;
+
 /// The window that is under way on one GPU.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    company: BTreeSet<TenantKey>,
     began: Mono,
-    /// Time in which somebody had work.
+    /// Time in which somebody had work while several were there.
     seconds: f64,
+    /// Those who had work in it and are not there now.
+    gone: BTreeMap<TenantKey, Gone>,
+    /// In the window before, much was of those who came or went.
+    was_changing: bool,
+}
+
+#[derive(Debug)]
+struct Gone {
+    tally: Tally,
+    launches_alone: Option<f64>,
+}
+
+/// A window that is over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Seen {
+    pub window: Window,
+    pub seconds: f64,
+    /// Tenants that were there for most of it.
+    pub tenants: usize,
+    /// Of the time wanted, the part of those who came or went.
+    pub changing: f64,
+    /// Finish-time fairness of whoever came off worst.
+    pub worst_finish: Option<f64>,
+    /// It can be compared with others.
+    pub counts: bool,
 }
 
 /// One tenant in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
+    /// Seconds of the window in which it was there.
+    there: f64,
     /// Seconds in which it had work, in which it might run, and its part of the latter.
     wanted: f64,
     ran: f64,
@@ -49,58 +85,104 @@ pub(super) struct Tally {
     ended: u64,
     in_time: u64,
     slowdowns: f64,
+    /// Those whose finish-time fairness is known, and the sum of it.
+    finished: u64,
+    finishes: f64,
 }
 
 impl Meter {
-    /// Time has passed with these tenants. `false`: what was tallied is void.
-    pub fn pass<'a>(
-        &mut self,
-        company: impl Iterator<Item = &'a TenantKey> + Clone,
-        is_busy: bool,
-        passed: Duration,
-        now: Mono,
-    ) -> bool {
-        if !company.clone().eq(self.company.iter()) {
-            (self.company, self.began, self.seconds) = (company.cloned().collect(), now, 0.0);
-            return false;
+    /// Time has passed with so many tenants. What of it counts; `None`: alone there is nothing to measure.
+    pub fn pass(&mut self, tenants: usize, is_busy: bool, passed: Duration) -> Option<Duration> {
+        let counted = if is_busy { passed } else { Duration::ZERO };
+        (tenants > 1).then(|| {
+            self.seconds += counted.as_secs_f64();
+            counted
+        })
+    }
+
+    /// A tenant is gone.
+    pub fn leaves(&mut self, tenant: &TenantKey, guest: &Guest) {
+        if guest.tally.wanted > 0.0 {
+            let gone = Gone { tally: guest.tally, launches_alone: guest.goals.launches_alone() };
+            self.gone.insert(tenant.clone(), gone);
         }
-        if is_busy && self.company.len() > 1 {
-            self.seconds += passed.as_secs_f64();
-        }
-        true
+    }
+
+    /// A tenant is there. What it did in this window, if it was there before.
+    pub fn comes(&mut self, tenant: &TenantKey) -> Tally {
+        self.gone.remove(tenant).map(|gone| gone.tally).unwrap_or_default()
     }
 
     pub fn restart(&mut self, now: Mono) {
-        (self.began, self.seconds) = (now, 0.0);
+        *self = Self { began: now, was_changing: self.was_changing, ..Self::default() };
     }
 
     pub fn began(&self) -> Mono {
         self.began
     }
 
-    pub fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
-    /// What it came to, if it is over.
+    /// What it came to, if it is over. `so_far`: finish-time fairness of one whose work has no end.
     pub fn window(
-        &self,
+        &mut self,
         guests: &BTreeMap<TenantKey, Guest>,
         slo: &dyn Fn(&TenantKey) -> Option<Slo>,
-    ) -> Option<Window> {
+        so_far: &dyn Fn(&TenantKey) -> Option<f64>,
+    ) -> Option<Seen> {
         if self.seconds < LENGTH.as_secs_f64() {
             return None;
         }
-        let members: Vec<Member<'_>> =
-            guests.iter().map(|(tenant, guest)| Member { guest, slo: slo(tenant).unwrap_or_default() }).collect();
-        let is_judged = members.iter().all(|member| member.slo.latency.is_none() || member.tally().ended >= ENOUGH);
-        (is_judged || self.seconds >= LONGEST.as_secs_f64()).then(|| came_to(&members, self.seconds))
+        let here = guests.iter().map(|(tenant, guest)| (tenant, guest.tally, guest.goals.launches_alone()));
+        let gone = self.gone.iter().map(|(tenant, gone)| (tenant, gone.tally, gone.launches_alone));
+        let members = here.chain(gone).map(|(tenant, tally, launches_alone)| Member {
+            tenant,
+            tally,
+            launches_alone,
+            slo: slo(tenant).unwrap_or_default(),
+        });
+        let (stayed, passed): (Vec<_>, Vec<_>) = members.partition(|one| one.tally.there >= self.seconds * MOSTLY);
+        let wanted = |of: &[Member<'_>]| of.iter().fold(0.0, |sum, one| sum + one.tally.wanted);
+        let changing = wanted(&passed) / (wanted(&stayed) + wanted(&passed)).max(f64::MIN_POSITIVE);
+        let is_changing = changing > 1.0 - MOSTLY;
+        let is_judged = stayed.iter().all(|member| member.slo.latency.is_none() || member.tally.ended >= ENOUGH);
+        if (is_changing || !is_judged) && self.seconds < LONGEST.as_secs_f64() {
+            return None;
+        }
+        let counts = !is_changing || self.was_changing;
+        self.was_changing = is_changing;
+        let worst_finish = stayed.iter().filter_map(|one| one.finish(so_far)).max_by(f64::total_cmp);
+        let (window, tenants) = (came_to(&stayed, &passed, self.seconds), stayed.len());
+        Some(Seen { window, seconds: self.seconds, tenants, changing, worst_finish, counts })
+    }
+}
+
+impl Seen {
+    /// Of two that stayed.
+    #[cfg(test)]
+    pub fn of(window: Window) -> Self {
+        Self { window, seconds: 2.0, tenants: 2, changing: 0.0, worst_finish: None, counts: true }
+    }
+
+    /// As it is shown: what that policy came to.
+    pub fn figures(&self, policy: KernelPolicyName) -> WindowFigures {
+        let Window { goodput, kept: goals_kept, fairness, slowdown } = self.window;
+        WindowFigures {
+            policy,
+            seconds: self.seconds,
+            goodput,
+            goals_kept,
+            fairness,
+            slowdown,
+            worst_finish: self.worst_finish,
+            tenants: u32::try_from(self.tenants).unwrap_or(u32::MAX),
+            changing: self.changing,
+        }
     }
 }
 
 impl Tally {
-    /// `together`: tenants that had work and might run.
-    pub fn pass(&mut self, stretch: &Stretch, together: usize) {
+    /// `together`: tenants that had work and might run. `counted`: what the window has got longer by.
+    pub fn pass(&mut self, stretch: &Stretch, together: usize, counted: Duration) {
+        self.there += counted.as_secs_f64();
         let seconds = stretch.passed.as_secs_f64();
         if stretch.busy {
             self.wanted += seconds;
@@ -113,8 +195,11 @@ impl Tally {
         self.requests = self.requests.saturating_add(stretch.requests);
     }
 
-    /// A request has ended that began in the window. `within`: how long it may take.
-    pub fn ended(&mut self, ended: &Ended, within: Option<Duration>) {
+    /// A request has ended that began in the window. `within`: how long it may take; `finish`: how fair its end was.
+    pub fn ended(&mut self, ended: &Ended, within: Option<Duration>, finish: Option<f64>) {
+        if let Some(finish) = finish {
+            (self.finished, self.finishes) = (self.finished + 1, self.finishes + finish);
+        }
         self.ended += 1;
         self.in_time += u64::from(within.is_none_or(|within| ended.took <= within));
         self.slowdowns += (ended.took.as_secs_f64() / ended.usual.as_secs_f64().max(1e-9)).max(1.0);
@@ -123,17 +208,19 @@ impl Tally {
 
 /// A tenant whose window is over.
 struct Member<'a> {
-    guest: &'a Guest,
+    tenant: &'a TenantKey,
+    tally: Tally,
+    launches_alone: Option<f64>,
     slo: Slo,
 }
 
-fn came_to(members: &[Member<'_>], seconds: f64) -> Window {
-    let kept: Vec<Option<f64>> = members.iter().map(|member| member.kept(seconds)).collect();
-    let counts = members.iter().zip(&kept).map(|(member, kept)| member.work() * kept.unwrap_or(1.0));
-    let goodput = counts.sum::<f64>() / seconds;
-    let wanting = members.iter().filter(|member| member.tally().wanted > 0.0);
-    let fairness = jain(wanting.map(|member| member.work() / member.tally().wanted));
-    let slowdown = mean(members.iter().filter_map(Member::slowdown));
+fn came_to(stayed: &[Member<'_>], passed: &[Member<'_>], seconds: f64) -> Window {
+    let kept: Vec<Option<f64>> = stayed.iter().map(|member| member.kept(seconds)).collect();
+    let counts = stayed.iter().zip(&kept).map(|(member, kept)| member.work() * kept.unwrap_or(1.0));
+    let goodput = counts.chain(passed.iter().map(Member::work)).sum::<f64>() / seconds;
+    let wanting = stayed.iter().filter(|member| member.tally.wanted > 0.0);
+    let fairness = jain(wanting.map(|member| member.work() / member.tally.wanted));
+    let slowdown = mean(stayed.iter().filter_map(Member::slowdown));
     Window { goodput, kept: mean(kept.into_iter().flatten()), fairness, slowdown }
 }
 
@@ -144,27 +231,23 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Member<'_> {
-    fn tally(&self) -> &Tally {
-        &self.guest.tally
-    }
-
     /// In seconds alone.
     fn work(&self) -> f64 {
-        let tally = self.tally();
-        let alone = self.guest.goals.launches_alone().map(|rate| tally.launches as f64 / rate);
+        let tally = &self.tally;
+        let alone = self.launches_alone.map(|rate| tally.launches as f64 / rate);
         alone.unwrap_or(tally.had).min(tally.wanted)
     }
 
     /// How well its goals were kept over what it was promised, 0 to 1; `None` if it has none, or nothing was seen.
     fn kept(&self, seconds: f64) -> Option<f64> {
-        let Tally { wanted, ran, requests, ended, in_time, .. } = *self.tally();
+        let Tally { wanted, ran, requests, ended, in_time, .. } = self.tally;
         let latency = self.slo.latency.filter(|_| ended > 0).map(|_| in_time as f64 / ended as f64);
         let throughput = self.slo.throughput.and_then(|throughput| match throughput {
             // A rate is missed only by one that is kept from it.
             Throughput::MilliPerSecond(_) if wanted < seconds * NO_TIME_LEFT => Some(1.0),
             Throughput::MilliPerSecond(rate) => Some(requests as f64 / seconds / (rate as f64 / 1e3)),
             Throughput::OfAlone(share) => {
-                self.guest.goals.launches_alone().filter(|_| wanted > 0.0).map(|_| self.work() / wanted / share.get())
+                self.launches_alone.filter(|_| wanted > 0.0).map(|_| self.work() / wanted / share.get())
             }
         });
         let availability = self.slo.availability.filter(|_| wanted > 0.0).map(|share| ran / wanted / share.get());
@@ -174,12 +257,19 @@ impl Member<'_> {
 
     /// How much longer its work took than alone: by its requests, or by its speed where it has none.
     fn slowdown(&self) -> Option<f64> {
-        let tally = self.tally();
+        let tally = &self.tally;
         if tally.ended > 0 {
             return Some(tally.slowdowns / tally.ended as f64);
         }
-        let is_known = self.guest.goals.launches_alone().is_some() && self.work() > 0.0;
+        let is_known = self.launches_alone.is_some() && self.work() > 0.0;
         is_known.then(|| (tally.wanted / self.work()).max(1.0))
+    }
+
+    /// How long its work took over what it would have taken with an equal part of the GPU; of work that has no end, what it has come to so far.
+    fn finish(&self, so_far: &dyn Fn(&TenantKey) -> Option<f64>) -> Option<f64> {
+        let Tally { finished, finishes, wanted, .. } = self.tally;
+        let ended = (finished > 0).then(|| finishes / finished as f64);
+        ended.or_else(|| so_far(self.tenant).filter(|_| wanted > 0.0))
     }
 }
 
@@ -204,7 +294,7 @@ mod tests {
     /// So many looks at one that did the same in each.
     fn guest(looks: u32, stretch: &Stretch, together: usize) -> Guest {
         let mut guest = Guest::default();
-        (0..looks).for_each(|_| guest.tally.pass(stretch, together));
+        (0..looks).for_each(|_| guest.tally.pass(stretch, together, LOOK));
         guest
     }
 
@@ -216,9 +306,14 @@ mod tests {
 
     fn window(guests: Vec<(&str, Guest, Slo)>, seconds: f64) -> Option<Window> {
         let slos: BTreeMap<TenantKey, Slo> = guests.iter().map(|(name, _, slo)| (tenant(name), slo.clone())).collect();
-        let guests = guests.into_iter().map(|(name, guest, _)| (tenant(name), guest)).collect();
-        let meter = Meter { seconds, ..Meter::default() };
-        meter.window(&guests, &|tenant| slos.get(tenant).cloned())
+        // All were there all the time.
+        let there = |(name, mut guest, _): (&str, Guest, Slo)| {
+            guest.tally.there = seconds;
+            (tenant(name), guest)
+        };
+        let guests = guests.into_iter().map(there).collect();
+        let mut meter = Meter { seconds, ..Meter::default() };
+        Some(meter.window(&guests, &|tenant| slos.get(tenant).cloned(), &|_| None)?.window)
     }
 
     fn ended(took_ms: u64, usual_ms: u64) -> Ended {
@@ -251,7 +346,7 @@ mod tests {
     fn late_requests_miss_the_goal_and_their_work_counts_for_less() {
         let mut server = guest(200, &busy(1), 1);
         let within = Some(Duration::from_millis(10));
-        (0..100).for_each(|number| server.tally.ended(&ended(if number < 60 { 4 } else { 40 }, 4), within));
+        (0..100).for_each(|number| server.tally.ended(&ended(if number < 60 { 4 } else { 40 }, 4), within, None));
         let seen = window(vec![("server", server, slo("latency", "p80:10ms"))], 2.0).unwrap();
         assert!((seen.kept.unwrap() - 0.75).abs() < 1e-6, "60 of 80 %: {seen:?}");
         assert!((seen.goodput - 0.75).abs() < 1e-6, "{seen:?}");
@@ -277,17 +372,90 @@ mod tests {
         assert!((missed - 0.5).abs() < 1e-6, "{missed}");
     }
 
+    /// A GPU on which tenants come and go, by looks.
+    #[derive(Default)]
+    struct Scene {
+        meter: Meter,
+        guests: BTreeMap<TenantKey, Guest>,
+    }
+
+    impl Scene {
+        /// So many looks at these, of whom each has work all the time and its turns.
+        fn looks(&mut self, many: u32, who: &[&str]) {
+            let Self { meter, guests } = self;
+            let here: Vec<TenantKey> = who.iter().map(|name| tenant(name)).collect();
+            for _ in 0..many {
+                guests.retain(|tenant, guest| {
+                    here.contains(tenant) || {
+                        meter.leaves(tenant, guest);
+                        false
+                    }
+                });
+                let counted = meter.pass(here.len(), true, LOOK);
+                for tenant in &here {
+                    let come = || Guest::with(meter.comes(tenant));
+                    let guest = guests.entry(tenant.clone()).or_insert_with(come);
+                    counted.into_iter().for_each(|counted| guest.tally.pass(&busy(1), here.len(), counted));
+                }
+            }
+        }
+
+        fn window(&mut self) -> Option<Seen> {
+            let seen = self.meter.window(&self.guests, &|_| None, &|_| Some(1.5))?;
+            self.meter.restart(Mono(1));
+            self.guests.values_mut().for_each(|guest| guest.tally = Tally::default());
+            Some(seen)
+        }
+    }
+
     #[test]
-    fn time_counts_while_several_are_there_and_somebody_has_work_and_company_begins_a_window() {
-        let (one, two) = (tenant("one"), tenant("two"));
-        let mut meter = Meter::default();
-        assert!(!meter.pass([&one].into_iter(), true, LOOK, Mono(1)));
-        assert!(meter.pass([&one].into_iter(), true, LOOK, Mono(2)));
-        assert!(meter.seconds().abs() < 1e-9, "alone there is nothing to choose");
-        assert!(!meter.pass([&one, &two].into_iter(), true, LOOK, Mono(3)), "another has come");
-        assert!(meter.pass([&one, &two].into_iter(), true, LOOK, Mono(4)));
-        assert!(meter.pass([&one, &two].into_iter(), false, LOOK, Mono(5)));
-        assert!((meter.seconds() - 0.01).abs() < 1e-9);
-        assert_eq!(meter.began(), Mono(3));
+    fn time_counts_while_several_are_there_and_somebody_has_work() {
+        let mut scene = Scene::default();
+        scene.looks(500, &["one"]);
+        assert_eq!((scene.meter.seconds, scene.window()), (0.0, None), "alone there is nothing to measure");
+        scene.looks(201, &["one", "two"]);
+        assert_eq!(scene.meter.pass(2, false, LOOK), Some(Duration::ZERO));
+        let seen = scene.window().unwrap();
+        assert!((seen.window.goodput - 1.0).abs() < 1e-6 && seen.counts, "its time alone is none of it: {seen:?}");
+        assert_eq!((seen.tenants, seen.changing, seen.worst_finish), (2, 0.0, Some(1.5)));
+    }
+
+    #[test]
+    fn one_that_passes_by_voids_nothing_of_others_and_is_not_judged() {
+        let mut scene = Scene::default();
+        scene.looks(90, &["one", "two"]);
+        scene.looks(30, &["one", "two", "guest"]);
+        scene.looks(81, &["one", "two"]);
+        let seen = scene.window().unwrap();
+        assert!((seen.window.goodput - 1.0).abs() < 1e-6, "all that was done counts: {seen:?}");
+        assert!((seen.window.fairness.unwrap() - 1.0).abs() < 1e-6 && seen.tenants == 2 && seen.counts, "{seen:?}");
+        assert!((0.05..0.1).contains(&seen.changing), "{seen:?}");
+    }
+
+    #[test]
+    fn whoever_leaves_and_comes_back_is_the_same_and_keeps_no_window_from_closing() {
+        let mut scene = Scene::default();
+        for _ in 0..60 {
+            scene.looks(3, &["one", "hostile", "two"]);
+            scene.looks(1, &["one", "two"]);
+        }
+        let seen = scene.window().unwrap();
+        assert!(seen.counts && seen.tenants == 3, "{seen:?}");
+    }
+
+    #[test]
+    fn where_much_is_of_those_who_pass_by_it_takes_longer_and_is_compared_with_its_like_alone() {
+        let mut scene = Scene::default();
+        let names: Vec<String> = (0..200).map(|number| format!("job{number}")).collect();
+        let mut closed = Vec::new();
+        for name in &names {
+            scene.looks(20, &["one", name]);
+            closed.extend(scene.window());
+        }
+        let counts: Vec<bool> = closed.iter().map(|seen| seen.counts).collect();
+        assert_eq!(counts, [false, true, true], "{closed:?}");
+        assert!(closed.iter().all(|seen| seen.seconds >= 9.9 && seen.changing > 0.4), "{closed:?}");
+        scene.looks(201, &["one", "two"]);
+        assert!(scene.window().unwrap().counts, "a company that stayed");
     }
 }

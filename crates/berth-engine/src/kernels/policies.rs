@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use berth_model::kernels::{AutoChoice, GpuPolicy, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{Anchor, GpuIndex, GpuUuid, Mono};
-use berth_policy::kernels::auto::Window;
 use berth_policy::kernels::{self, KernelPolicy};
 
 use super::choosing::{self, Choosing};
+use super::measure::Seen;
 
 #[derive(Debug)]
 pub(super) struct Policies {
@@ -65,17 +65,19 @@ impl Policies {
         self.chosen(gpu).name == KernelPolicyName::Auto
     }
 
-    /// A window is over on a GPU on which `auto` chooses. The change, if another policy is in place now.
-    pub fn window(
-        &mut self,
-        gpu: &GpuUuid,
-        seen: &Window,
-        seconds: f64,
-        settings: &KernelSettings,
-        now: Mono,
-    ) -> Option<PolicyChosen> {
+    /// The one that plans there: where `auto` counts, what that has chosen.
+    pub fn in_place(&self, gpu: &GpuUuid) -> KernelPolicyName {
+        let by_figures = || self.choosing.get(gpu).map_or(choosing::FIRST, Choosing::in_place);
+        if self.is_auto(gpu) { by_figures() } else { self.chosen(gpu).name }
+    }
+
+    /// A window is over on a GPU. The change, if `auto` chooses there and another policy is in place now.
+    pub fn window(&mut self, gpu: &GpuUuid, seen: &Seen, settings: &KernelSettings, now: Mono) -> Option<PolicyChosen> {
+        if !self.is_auto(gpu) {
+            return None;
+        }
         let choosing = self.choosing.entry(gpu.clone()).or_insert_with(|| Choosing::new(settings));
-        choosing.window(gpu, seen, seconds, settings, now)
+        choosing.window(gpu, seen, settings, now)
     }
 
     pub fn for_all(&self) -> KernelPolicyName {
@@ -121,6 +123,8 @@ impl Chosen {
 
 #[cfg(test)]
 mod tests {
+    use berth_policy::kernels::auto::Window;
+
     use super::*;
 
     fn gpu(name: &str) -> GpuUuid {
@@ -151,15 +155,22 @@ mod tests {
         let mut policies = Policies::new(&settings);
         let name = |policies: &Policies, of: &str| policies.of(&gpu(of)).map(|policy| policy.name());
         assert_eq!((name(&policies, "a"), name(&policies, "b")), (Some("hybrid"), Some("hybrid")));
-        let seen = Window { goodput: 1.0, kept: None, fairness: None, slowdown: None };
-        let change = policies.window(&gpu("a"), &seen, 2.0, &settings, Mono(1)).expect("another is tried");
+        let seen = Seen::of(Window { goodput: 1.0, kept: None, fairness: None, slowdown: None });
+        let change = policies.window(&gpu("a"), &seen, &settings, Mono(1)).expect("another is tried");
         assert_eq!((name(&policies, "a"), name(&policies, "b")), (Some(change.policy.as_str()), Some("hybrid")));
         let choice = |policies: &Policies, of: &str| {
             policies.choice(&gpu(of), None, &settings, &berth_host::clock::anchor()).map(|choice| choice.windows)
         };
         assert_eq!((choice(&policies, "a"), choice(&policies, "b")), (Some(1), Some(0)));
+        assert_eq!((policies.in_place(&gpu("a")), policies.in_place(&gpu("b"))), (change.policy, choosing::FIRST));
         policies.set(None, KernelPolicyName::Jct, &settings);
         assert_eq!((name(&policies, "a"), choice(&policies, "a")), (Some("jct"), None));
+        assert_eq!(
+            policies.window(&gpu("a"), &seen, &settings, Mono(2)),
+            None,
+            "it is measured, and nothing is chosen"
+        );
+        assert_eq!(policies.in_place(&gpu("a")), KernelPolicyName::Jct);
         policies.set(Some(gpu("a")), KernelPolicyName::Auto, &settings);
         assert_eq!((name(&policies, "a"), choice(&policies, "a")), (Some(change.policy.as_str()), Some(1)));
         assert_eq!((name(&policies, "b"), choice(&policies, "b")), (Some("jct"), None));

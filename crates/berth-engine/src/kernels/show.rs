@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::ClientId;
-use berth_model::kernels::{AutoChoice, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_model::kernels::{AutoChoice, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
 use berth_model::settings::KernelSettings;
 use berth_model::{Anchor, GpuIndex, GpuUuid, TenantKey};
 use berth_policy::kernels::Reason;
@@ -31,8 +31,16 @@ impl Scene<'_> {
         });
         let mut auto: Vec<AutoChoice> = self.gpus.keys().filter_map(|uuid| self.choice(uuid)).collect();
         auto.sort_by_key(|choice| choice.gpu_index);
+        let mut windows: Vec<GpuWindow> = self.gpus.iter().filter_map(|(uuid, gpu)| self.window(uuid, gpu)).collect();
+        windows.sort_by_key(|window| window.gpu_index);
         let (policy, gpu_policies) = (self.policies.for_all(), self.policies.shown(self.indices));
-        KernelLevel { policy, gpu_policies, auto, rows, totals }
+        KernelLevel { policy, gpu_policies, auto, windows, rows, totals }
+    }
+
+    fn window(&self, uuid: &GpuUuid, gpu: &Gpu) -> Option<GpuWindow> {
+        let (figures, ended) = gpu.latest?;
+        let gpu_index = self.indices.get(uuid).copied();
+        Some(GpuWindow { gpu_index, gpu_uuid: uuid.clone(), ended_at: self.anchor.wall_at(ended), figures })
     }
 
     /// What `auto` has in place there; `None` where a policy was named.
@@ -78,11 +86,14 @@ impl Scene<'_> {
             is_stopped: lanes.iter().any(is_stopped),
             reason: lanes.iter().find_map(|(id, _)| gpu.reason(*id)).map(|reason| self.words(reason)),
             chosen: self.choice(uuid).map(|choice| format!("{}: {}", choice.policy.as_str(), choice.reason)),
+            urged_by: Vec::new(),
             slo: standing.slo,
             unread_labels: standing.wrong,
             attainment,
             lead_lost_until: gpu.record.lead(tenant).lost_until(now).map(|until| self.anchor.wall_at(until)),
             served_seconds: lanes.iter().map(|(_, lane)| lane.served_ns as f64 / 1e9).sum(),
+            wanted_seconds: guest.map(|guest| guest.wanted).unwrap_or_default(),
+            stopped_seconds: guest.map(|guest| guest.stopped).unwrap_or_default(),
             kernel_kinds: book.map_or(0, |book| book.kinds() as u64),
             kernel_seconds: profile.kernel.map(|time| time.as_secs_f64()),
             kernel_spread: book.and_then(|book| book.spread()),

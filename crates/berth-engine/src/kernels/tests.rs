@@ -386,3 +386,31 @@ fn what_is_used_of_the_bandwidth_is_its_client_s_under_mps_too() {
         assert_eq!(share, expected);
     }
 }
+
+#[test]
+fn what_a_policy_comes_to_is_measured_under_every_one_and_another_gpu_s_change_restarts_no_window() {
+    let mut stage = Stage::start();
+    let (mut one, mut other) = (stage.client("one", &[]), stage.client("other", &[]));
+    [&one, &other].into_iter().for_each(|client| client.works(true, stage.now));
+    for (changed, policy, expected) in [
+        (1, KernelPolicyName::Hybrid, Some(KernelPolicyName::Hybrid)),
+        (0, KernelPolicyName::Off, None),
+        (1, KernelPolicyName::Jct, Some(KernelPolicyName::Off)),
+    ] {
+        stage.world.set_policy(Some(gpu(0)), expected.unwrap_or(KernelPolicyName::Hybrid), stage.now);
+        let before = stage.level().windows.first().map(|window| window.figures);
+        stage.pass(ms(1_700), &mut [&mut one, &mut other]);
+        stage.world.set_policy(Some(gpu(changed)), policy, stage.now);
+        stage.pass(ms(300), &mut [&mut one, &mut other]);
+        let windows = stage.level().windows;
+        let [seen] = &windows[..] else { panic!("{windows:?}") };
+        match expected {
+            Some(expected) => {
+                let figures = seen.figures;
+                assert_eq!((figures.policy, figures.tenants, figures.changing), (expected, 2, 0.0));
+                assert!(figures.goodput > 0.9 && figures.fairness.unwrap() > 0.95, "{figures:?}");
+            }
+            None => assert_eq!(before, Some(seen.figures), "its own window began anew"),
+        }
+    }
+}

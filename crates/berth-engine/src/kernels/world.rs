@@ -12,7 +12,7 @@ use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
 use berth_proto::shim::message::Refusal;
 
-use super::client::Client;
+use super::client::{Client, Ended};
 use super::gpu::{Cast, Gpu, News};
 use super::policies::Policies;
 use super::record::Record;
@@ -182,11 +182,11 @@ impl World {
 
     /// `None`: on all GPUs.
     pub fn set_policy(&mut self, gpu: Option<GpuUuid>, policy: KernelPolicyName, now: Mono) {
-        self.policies.set(gpu, policy, &self.settings);
-        for gpu in self.gpus.values_mut() {
+        for (_, gpu) in self.gpus.iter_mut().filter(|(uuid, _)| gpu.as_ref().is_none_or(|gpu| gpu == *uuid)) {
             gpu.plan_anew();
             gpu.measure_anew(now);
         }
+        self.policies.set(gpu, policy, &self.settings);
         self.shown_at = None;
     }
 
@@ -257,12 +257,12 @@ impl World {
         for (uuid, gpu) in gpus.iter_mut() {
             let told = gpu.look(&mut cast, shim, now);
             news.extend(told.into_iter().map(|news| (uuid.clone(), news)));
-            if policies.is_auto(uuid)
-                && let Some((seen, seconds)) = gpu.window(standings, now)
-                && let Some(change) = policies.window(uuid, &seen, seconds, settings, now)
-            {
-                gpu.plan_anew();
-                chosen.push(change);
+            if let Some(seen) = gpu.window(&cast, now) {
+                gpu.latest = Some((seen.figures(policies.in_place(uuid)), now));
+                if let Some(change) = policies.window(uuid, &seen, settings, now) {
+                    gpu.plan_anew();
+                    chosen.push(change);
+                }
             }
             totals.plans += u64::from(gpu.plan(policies.of(uuid), &mut cast, shim, now));
         }
@@ -323,12 +323,11 @@ impl World {
 
     fn take_samples(&mut self, now: Mono) {
         let is_time = self.sampled_at.is_none_or(|at| now.since(at) >= SAMPLED_EVERY);
+        let mut ended: BTreeMap<GpuUuid, Vec<(ClientId, Ended)>> = BTreeMap::new();
         for (id, client) in &mut self.clients {
-            for ended in client.take_requests(now) {
-                let gpu = client.lanes.get(&ended.lane).and_then(|lane| self.gpus.get_mut(&lane.gpu));
-                let latency = self.standings.get(&client.facts.tenant).and_then(|standing| standing.slo.latency);
-                let within = latency.map(|latency| latency.within.get());
-                gpu.into_iter().for_each(|gpu| gpu.ended(&client.facts.tenant, ended, within));
+            for one in client.take_requests(now) {
+                let Some(lane) = client.lanes.get(&one.lane) else { continue };
+                ended.entry(lane.gpu.clone()).or_default().push((*id, one));
             }
             let samples = if is_time { client.take_samples() } else { Vec::new() };
             for sample in samples {
@@ -337,11 +336,14 @@ impl World {
                 gpu.sampled(*id, lane, &sample, Mono(client.clock.to_own(sample.at_ns)));
             }
         }
+        let Self { gpus, clients, standings, settings, .. } = self;
+        let cast = Cast { clients, standings, settings, runs: &|_| true };
+        for (uuid, ended) in ended {
+            gpus.get_mut(&uuid).into_iter().for_each(|gpu| gpu.ended(&ended, &cast, now));
+        }
         if is_time {
-            self.sampled_at = Some(now);
-            let Self { gpus, clients, standings, settings, .. } = self;
-            let cast = Cast { clients, standings, settings, runs: &|_| true };
             gpus.values_mut().for_each(|gpu| gpu.learn_company(&cast));
+            self.sampled_at = Some(now);
         }
     }
 

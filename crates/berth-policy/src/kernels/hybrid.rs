@@ -159,7 +159,7 @@ impl Worths {
 
 /// Time the work under way has taken, over what it would have taken with an equal part of the GPU: users share alike, then their tenants, then the
 /// processes of each. `None` before anything can be said.
-fn finish_time_fairness(scene: &Scene<'_>, crowd: &Crowd<'_>, client: &Client) -> Option<f64> {
+pub fn finish_time_fairness(scene: &Scene<'_>, crowd: &Crowd<'_>, client: &Client) -> Option<f64> {
     let work = client.work?;
     let taken = scene.now.since(work.began);
     if taken < YOUNG {

@@ -31,6 +31,7 @@ mod welcome;
 
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 pub use berth_model::slo::{Slo, Throughput};
+pub use crowd::Crowd;
 pub use frame::limited;
 pub use hybrid::Hybrid;
 pub use interference::{CoRun, Interference, Phi};

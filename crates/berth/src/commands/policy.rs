@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use berth_api::{KernelPolicyRequest, PolicyRequest, paths};
 use berth_model::control::PolicyView;
-use berth_model::kernels::{AutoChoice, GpuPolicy, KernelLevel};
+use berth_model::kernels::{AutoChoice, GpuPolicy, GpuWindow, KernelLevel};
 use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::{Settings, Snapshot};
 use clap::Subcommand;
@@ -198,16 +198,18 @@ struct KernelPolicies {
     policy: KernelPolicyName,
     gpu_policies: Vec<GpuPolicy>,
     auto: Vec<AutoChoice>,
+    windows: Vec<GpuWindow>,
 }
 
 fn show(settings: &Settings, json: bool) -> Result<ExitCode> {
     let holds: PolicyView = ask(settings, |client| async move { client.get(paths::POLICY).await })??;
     let snapshot: Snapshot = ask(settings, |client| async move { client.get(paths::SNAPSHOT).await })??;
     if json {
-        let kernels = snapshot.kernels.map(|KernelLevel { policy, gpu_policies, auto, .. }| KernelPolicies {
+        let kernels = snapshot.kernels.map(|KernelLevel { policy, gpu_policies, auto, windows, .. }| KernelPolicies {
             policy,
             gpu_policies,
             auto,
+            windows,
         });
         Stdout::json(&Shown { holds, kernels })?;
     } else {

@@ -1,6 +1,6 @@
 //! Words for what happens at the level of kernels.
 
-use berth_model::kernels::{AutoChoice, KernelLevel, KernelNews, KernelRow, PolicyChosen};
+use berth_model::kernels::{AutoChoice, GpuWindow, KernelLevel, KernelNews, KernelRow, PolicyChosen, WindowFigures};
 
 pub fn news(name: &str, news: &KernelNews) -> String {
     match news {
@@ -54,11 +54,28 @@ pub fn listed(level: &KernelLevel) -> Option<(String, Vec<String>)> {
     (!lines.is_empty()).then(|| (format!("Kernels ({}, policy {})", lines.len(), named(level)), lines))
 }
 
-/// Which policy plans, and what `auto` has in place, a line each.
+/// Which policy plans, what `auto` has in place, and what came of it of late, a line each.
 pub fn policies(level: &KernelLevel) -> Vec<String> {
     let first = format!("at the level of kernels: {}", named(level));
-    let chosen = level.auto.iter().flat_map(choice).map(|line| format!("  {line}"));
-    [first].into_iter().chain(chosen).collect()
+    let chosen = level.auto.iter().flat_map(choice);
+    let lines = chosen.chain(level.windows.iter().map(came_to)).map(|line| format!("  {line}"));
+    [first].into_iter().chain(lines).collect()
+}
+
+/// What the policy in place came to.
+fn came_to(window: &GpuWindow) -> String {
+    let gpu = window.gpu_index.map_or_else(|| window.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let WindowFigures { policy, seconds, goodput, goals_kept, fairness, slowdown, worst_finish, tenants, changing } =
+        window.figures;
+    let known = [
+        goals_kept.map(|kept| format!("goals kept {:.0} %", kept * 100.0)),
+        fairness.map(|fairness| format!("fairness {fairness:.2}")),
+        slowdown.map(|slowdown| format!("slowdown {slowdown:.2}")),
+        worst_finish.map(|worst| format!("worst finish {worst:.2} of a fair part's")),
+        (changing >= 0.005).then(|| format!("{:.0} % wanted by those who came or went", changing * 100.0)),
+    ];
+    let known: String = known.into_iter().flatten().map(|one| format!(", {one}")).collect();
+    format!("{gpu}: {}, {tenants} tenants, {seconds:.1} s: goodput {goodput:.2}{known}", policy.as_str())
 }
 
 /// The policy for all, and of GPUs that have their own.
@@ -83,6 +100,10 @@ pub fn facts(row: &KernelRow) -> Vec<(&'static str, String)> {
     let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
     let why = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let mut facts = vec![("kernels", format!("{} on {gpu}{}{why}", role(row), doing(row))), ("goals", goals)];
+    let urged: Vec<&str> = row.urged_by.iter().map(|kind| kind.as_str()).collect();
+    let urged =
+        (!urged.is_empty()).then(|| format!("counts for a quarter more while {} is found", urged.join(" and ")));
+    facts.extend(urged.map(|urged| ("urgency", urged)));
     facts.extend(row.chosen.as_ref().map(|chosen| ("policy", format!("auto has {chosen}"))));
     facts
 }
@@ -107,6 +128,7 @@ fn line(row: &KernelRow) -> String {
 mod tests {
     use berth_model::kernels::{GpuPolicy, KernelRole, KernelTotals, PolicyFigures};
     use berth_model::settings::KernelPolicyName;
+    use berth_model::watch::Kind;
     use berth_model::{GpuIndex, GpuUuid, Slo, TenantKey};
 
     use super::*;
@@ -124,11 +146,14 @@ mod tests {
             is_stopped: false,
             reason: None,
             chosen: None,
+            urged_by: vec![],
             slo: Slo::default(),
             unread_labels: vec![],
             attainment: None,
             lead_lost_until: None,
             served_seconds: 0.0,
+            wanted_seconds: 0.0,
+            stopped_seconds: 0.0,
             kernel_kinds: 0,
             kernel_seconds: None,
             kernel_spread: None,
@@ -152,7 +177,7 @@ mod tests {
         };
         let level = |rows, gpu_policies| {
             let (policy, totals) = (KernelPolicyName::Slo, KernelTotals::default());
-            KernelLevel { policy, gpu_policies, auto: vec![], rows, totals }
+            KernelLevel { policy, gpu_policies, auto: vec![], windows: vec![], rows, totals }
         };
         let (title, lines) = listed(&level(vec![server, trainer], vec![])).unwrap();
         assert_eq!(title, "Kernels (2, policy slo)");
@@ -185,18 +210,43 @@ mod tests {
             measured: vec![figures(slo, 0.9, 1.0, 0), figures(hybrid, 1.1, 0.6, 3)],
             latest: None,
         };
+        let seen = WindowFigures {
+            policy: slo,
+            seconds: 2.0,
+            goodput: 0.9,
+            goals_kept: Some(1.0),
+            fairness: Some(0.95),
+            slowdown: None,
+            worst_finish: Some(1.25),
+            tenants: 3,
+            changing: 0.125,
+        };
+        let (gpu_index, gpu_uuid) = (Some(GpuIndex(0)), GpuUuid("GPU-0".into()));
+        let window = GpuWindow { gpu_index, gpu_uuid, ended_at: jiff::Timestamp::UNIX_EPOCH, figures: seen };
         let (policy, totals) = (KernelPolicyName::Auto, KernelTotals::default());
-        let level = KernelLevel { policy, gpu_policies: vec![], auto: vec![choice], rows: vec![], totals };
+        let level = KernelLevel {
+            policy,
+            gpu_policies: vec![],
+            auto: vec![choice],
+            windows: vec![window],
+            rows: vec![],
+            totals,
+        };
         let told = [
             "at the level of kernels: auto",
             "  GPU 0: slo: it keeps 100 % of the goals, the one before kept 60 %",
             "    slo     brought 0.90, goals kept 100 %, in place 0 windows ago",
             "    hybrid  brought 1.10, goals kept 60 %, in place 3 windows ago",
+            "  GPU 0: slo, 3 tenants, 2.0 s: goodput 0.90, goals kept 100 %, fairness 0.95, worst finish 1.25 of a fair part's, \
+             12 % wanted by those who came or went",
         ];
         assert_eq!(policies(&level), told);
         let chosen = Some("slo: it keeps 100 % of the goals".to_owned());
         let (_, told) = facts(&KernelRow { chosen, ..row("server", KernelRole::Leads) })[2].clone();
         assert_eq!(told, "auto has slo: it keeps 100 % of the goals");
+        let urged_by = vec![Kind::SloRisk, Kind::Starvation];
+        let (_, told) = facts(&KernelRow { urged_by, ..row("server", KernelRole::Leads) })[2].clone();
+        assert_eq!(told, "counts for a quarter more while slo_risk and starvation is found");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use berth_model::kernels::{AutoChoice, KernelLevel, KernelRow};
+use berth_model::kernels::{AutoChoice, GpuWindow, KernelLevel, KernelRow, WindowFigures};
 use prometheus_client::metrics::counter::ConstCounter;
 
 use super::{Labels, Page, count, float, truth};
@@ -22,6 +22,12 @@ impl Page<'_, '_> {
         self.counters(names::KERNEL_REQUESTS, with_goal().map(|row| (labels(row), float(row.requests.requests))))?;
         self.gauges(names::KERNEL_REQUEST_TIME, with_goal().flat_map(request_times))?;
         self.gauges(names::KERNEL_CHOSEN, level.auto.iter().map(|choice| (chosen(choice), 1.0)))?;
+        let windows = &level.windows;
+        self.gauges(names::KERNEL_GOODPUT, came_to(windows, |one| Some(one.goodput)))?;
+        self.gauges(names::KERNEL_GOALS_KEPT, came_to(windows, |one| one.goals_kept))?;
+        self.gauges(names::KERNEL_FAIRNESS, came_to(windows, |one| one.fairness))?;
+        self.gauges(names::KERNEL_SLOWDOWN, came_to(windows, |one| one.slowdown))?;
+        self.gauges(names::KERNEL_WORST_FINISH, came_to(windows, |one| one.worst_finish))?;
         self.gauges(names::KERNEL_TIME, known(rows, |row| row.kernel_seconds))?;
         self.gauges(names::KERNEL_ERROR, known(rows, |row| row.prediction_error))?;
         self.gauges(names::KERNEL_SMS, known(rows, |row| row.sm_share))?;
@@ -37,6 +43,14 @@ impl Page<'_, '_> {
 /// What is not known has no series.
 fn known(rows: &[KernelRow], figure: fn(&KernelRow) -> Option<f64>) -> impl Iterator<Item = (Labels, f64)> {
     rows.iter().filter_map(move |row| Some((labels(row), figure(row)?)))
+}
+
+fn came_to(windows: &[GpuWindow], figure: fn(&WindowFigures) -> Option<f64>) -> impl Iterator<Item = (Labels, f64)> {
+    windows.iter().filter_map(move |window| {
+        let gpu = window.gpu_index.map_or_else(|| window.gpu_uuid.to_string(), |gpu| gpu.to_string());
+        let labels = vec![(label::GPU, gpu), (label::POLICY, window.figures.policy.as_str().to_owned())];
+        Some((labels, figure(&window.figures)?))
+    })
 }
 
 fn labels(row: &KernelRow) -> Labels {
