@@ -83,6 +83,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
             StatusCode::SERVICE_UNAVAILABLE
         }
         Refusal::NotWritten { .. } => StatusCode::INSUFFICIENT_STORAGE,
+        Refusal::SaidTooOften { .. } => StatusCode::TOO_MANY_REQUESTS,
     }
 }
 

@@ -222,6 +222,8 @@ pub enum Refusal {
     NoKernels { reason: String },
     #[error("what was said of `{name}` stays as it was: {reason}")]
     NotWritten { name: String, reason: String },
+    #[error("so much was said of late that no more is written down: say it again in {again_seconds} s")]
+    SaidTooOften { again_seconds: u64 },
     #[error("there is no GPU {gpu} here{}", listed("; there are", known))]
     NoSuchGpu { gpu: String, known: Vec<String> },
 }
@@ -243,6 +245,7 @@ impl Refusal {
             Refusal::NotKept { .. } | Refusal::NotWritten { .. } => "deadlines_not_kept",
             Refusal::SlosNotKept { .. } => "slos_not_kept",
             Refusal::NoKernels { .. } => "no_kernels",
+            Refusal::SaidTooOften { .. } => "too_often",
             Refusal::NoSuchGpu { .. } => "no_such_gpu",
         }
     }

@@ -1,5 +1,7 @@
 //! What people say and ask: of a tenant only its owner and administrators, and they alone are told.
 
+use std::time::Duration;
+
 use berth_model::control::{Answer, Caller, FindingRow, Heard, MoodRow, Refusal, WatchAsk, find};
 use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::{Key, Metric};
@@ -21,6 +23,10 @@ impl Watch {
     fn hear(&mut self, caller: &Caller, whom: &str, said: Feedback, sight: &Sight<'_>) -> Result<Answer, Refusal> {
         let tenant = permitted(caller, whom, sight)?.clone();
         let now = sight.now;
+        if !caller.is_admin {
+            let later = |wait: Duration| Refusal::SaidTooOften { again_seconds: wait.as_secs().max(1) };
+            self.budget.take(caller.uid, now.mono).map_err(later)?;
+        }
         let watched = self.tenants.entry(tenant.clone()).or_default();
         watched.is_called(&name(&tenant, sight), (sight.owner)(&tenant));
         self.past.taken_in(&tenant, watched, now);

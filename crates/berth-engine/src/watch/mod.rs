@@ -5,6 +5,7 @@
 //! bounded number of tenants; they begin with what an earlier daemon wrote down ([`past`]). Who is told what is decided in `asks`; an event says who and what, and never a figure.
 
 mod asks;
+mod budget;
 mod past;
 mod tenant;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use berth_model::watch::{Finding, Kind, SeriesTotals, WatchTotals};
 use berth_model::{Anchor, Change, GpuIndex, Mono, Snapshot, TaskRow, TenantKey};
 use berth_store::series::{Health, Limits, Series, Writer};
 
+use budget::Budget;
 use past::Past;
 use tenant::{Beside, Watched};
 
@@ -51,6 +53,8 @@ pub(crate) struct Watch {
     /// Findings that began, counted.
     found: BTreeMap<Kind, u64>,
     asks: Vec<(Caller, WatchAsk, Reply)>,
+    /// What each user may still say.
+    budget: Budget,
     looked: Option<Mono>,
     written: Option<Mono>,
 }

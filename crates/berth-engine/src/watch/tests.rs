@@ -362,6 +362,25 @@ fn a_word_is_its_owner_s_is_kept_and_is_shown_to_nobody_else() {
 }
 
 #[test]
+fn one_who_says_it_without_end_is_told_to_wait_and_fills_no_store() {
+    let parent = tempfile::tempdir().unwrap();
+    let settings = settings::History { dir: parent.path().to_owned(), ..settings::History::default() };
+    let mut host = host(Watch::open(&settings, Path::new("/proc")));
+    let say = |host: &mut Host, caller, tenant: &str| {
+        host.ask(caller, WatchAsk::Feedback { tenant: tenant.into(), said: Feedback::Slow })
+    };
+    let said = (0..1_000).map(|_| u64::from(say(&mut host, user(1000, "ada"), "ada").is_ok())).sum::<u64>();
+    let refused = say(&mut host, user(1000, "ada"), "ada");
+    assert!(said <= 30 && matches!(refused, Err(Refusal::SaidTooOften { .. })), "{said}: {refused:?}");
+    say(&mut host, user(1001, "eve"), "eve").unwrap();
+    say(&mut host, user(0, "root"), "ada").unwrap();
+    host.watch.writer.as_ref().unwrap().flush();
+    let query = SeriesQuery { metric: Some(Metric::Feedback), ..SeriesQuery::default() };
+    let told = berth_store::series::read(&parent.path().join(DIR), &query, &|_| true).unwrap();
+    assert_eq!(told.lines.iter().flat_map(|line| &line.values).map(|value| value.count).sum::<u64>(), said + 2);
+}
+
+#[test]
 fn figures_are_written_every_few_seconds_of_gpus_and_tenants() {
     let parent = tempfile::tempdir().unwrap();
     let settings = settings::History { dir: parent.path().to_owned(), ..settings::History::default() };
