@@ -326,10 +326,12 @@ impl Loop {
             let terms =
                 |tenant: &TenantKey| kernel_terms(monitor, shown, kernel_rules, tenant, slos.said(tenant).as_ref());
             let is_held = |tenant: &TenantKey| manager.is_some_and(|manager| manager.is_kept_off(tenant, now.mono));
-            let weight = |tenant: &TenantKey| watch.weight(tenant, now.mono);
+            let noticed = |tenant: &TenantKey| watch.noticed(tenant, now.mono);
             let mps_servers = monitor.mps_servers();
-            kernels
-                .attend(shown, &Known { terms: &terms, is_held: &is_held, weight: &weight, mps_servers: &mps_servers });
+            kernels.attend(
+                shown,
+                &Known { terms: &terms, is_held: &is_held, noticed: &noticed, mps_servers: &mps_servers },
+            );
         };
         if manager.is_err() {
             tell_kernels(None);

@@ -7,15 +7,14 @@ use berth_host::shim::{ClientId, End, Shim};
 use berth_model::kernels::WindowFigures;
 use berth_model::settings::KernelSettings;
 use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
-use berth_policy::kernels::hybrid::finish_time_fairness;
-use berth_policy::kernels::{self, Crowd, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene, Work};
+use berth_policy::kernels::{self, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene, Work};
 use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
-use super::client::{Client, Ended, Lane};
+use super::client::{Client, Lane};
 use super::guests::{Beside, Crew, Guest};
 use super::links::Links;
-use super::measure::{Meter, Seen, Tally};
+use super::measure::Meter;
 use super::offences::Offences;
 use super::profile::took_ns;
 use super::record::Record;
@@ -39,7 +38,7 @@ pub(super) struct Gpu {
     pub(super) has_strangers: bool,
     /// Of whom links are remembered.
     pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
-    learned: Learned,
+    pub(super) learned: Learned,
     pub(super) bandwidth: Bandwidth,
     pub(super) windows: Windows,
     pub(super) meter: Meter,
@@ -168,7 +167,7 @@ impl Gpu {
         true
     }
 
-    fn clients(&self, cast: &Cast<'_>, now: Mono) -> Vec<kernels::Client> {
+    pub(super) fn clients(&self, cast: &Cast<'_>, now: Mono) -> Vec<kernels::Client> {
         let crews = self.crews(cast, now);
         let each = self.present.iter().filter_map(|(id, one)| {
             let client = cast.clients.get(id)?;
@@ -178,6 +177,9 @@ impl Gpu {
             let slo = self.slo(client, beside, standing, now);
             // Who belongs to nobody shares with nobody but its own processes.
             let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));
+            let is_misjudged = standing.is_some_and(|standing| standing.is_misjudged);
+            let careful = if is_misjudged { lane.book.careful() } else { 1.0 };
+            let profile = lane.book.profile(lane.takes);
             // Fairness is of the last seconds.
             let (had, arrived) = lane.had_lately(now);
             Some(kernels::Client {
@@ -189,8 +191,13 @@ impl Gpu {
                 arrived,
                 busy: one.busy,
                 waiting_since: lane.waiting_since,
-                profile: Profile { bandwidth: self.bandwidth.of(*id), ..lane.book.profile(lane.takes) },
-                work: lane.work(),
+                profile: Profile {
+                    bandwidth: self.bandwidth.of(*id),
+                    longest: profile.longest.map(|longest| longest.mul_f64(careful)),
+                    request: profile.request.map(|request| request.mul_f64(careful)),
+                    ..profile
+                },
+                work: lane.work().map(|work| Work { takes: work.takes.map(|takes| takes.mul_f64(careful)), ..work }),
                 served_ns: u64::try_from(had.as_nanos()).unwrap_or(u64::MAX),
                 voice: standing.map(|standing| standing.voice).unwrap_or_default(),
             })
@@ -237,58 +244,6 @@ impl Gpu {
             divides: lanes().all(|lane| lane.divides),
             concurrent: tenants.all(|of| of.is_some_and(|of| of.is_mps)),
         }
-    }
-
-    /// Requests of clients have ended.
-    pub fn ended(&mut self, ended: &[(ClientId, Ended)], cast: &Cast<'_>, now: Mono) {
-        let mut clients = self.clients(cast, now);
-        for (who, ended) in ended {
-            let Some(tenant) = cast.clients.get(who).map(|client| &client.facts.tenant) else { continue };
-            let latency = cast.standings.get(tenant).and_then(|standing| standing.slo.latency);
-            let finish = self.finish(&mut clients, *who, *ended);
-            if let Some(guest) = self.guests.get_mut(tenant) {
-                guest.goals.ended(ended.at, ended.took);
-                if ended.at.since(self.meter.began()) >= ended.took {
-                    guest.tally.ended(ended, latency.map(|latency| latency.within.get()), finish);
-                }
-            }
-        }
-    }
-
-    /// How fair the end of a request was, among those who had work with it.
-    fn finish(&self, clients: &mut [kernels::Client], who: ClientId, ended: Ended) -> Option<f64> {
-        let place = clients.iter().position(|client| client.id.0 == who.0)?;
-        let began = ended.at.before(ended.took);
-        let work = Some(Work { began, came: began, done: ended.usual, takes: None });
-        let as_it_was = kernels::Client { busy: true, work, ..clients[place].clone() };
-        let now = std::mem::replace(&mut clients[place], as_it_was);
-        let gpu = Place { sms: 0, divides: false, concurrent: false };
-        let scene = Scene { now: ended.at, gpu, clients, learned: &self.learned };
-        let finish = finish_time_fairness(&scene, &Crowd::of(&scene), &clients[place]);
-        clients[place] = now;
-        finish
-    }
-
-    /// What the policy in place came to, if a window is over; then the next begins.
-    pub fn window(&mut self, cast: &Cast<'_>, now: Mono) -> Option<Seen> {
-        let mut meter = std::mem::take(&mut self.meter);
-        let slo = |tenant: &TenantKey| cast.standings.get(tenant).map(|standing| standing.slo.clone());
-        let so_far = |tenant: &TenantKey| {
-            let clients = self.clients(cast, now);
-            let scene = Scene { now, gpu: self.place(cast), clients: &clients, learned: &self.learned };
-            let own = clients.iter().filter(|client| client.tenant == *tenant);
-            let crowd = Crowd::of(&scene);
-            own.filter_map(|client| finish_time_fairness(&scene, &crowd, client)).max_by(f64::total_cmp)
-        };
-        let seen = meter.window(&self.guests, &slo, &so_far);
-        self.meter = meter;
-        seen.inspect(|_| self.measure_anew(now))
-    }
-
-    /// What was tallied in the window under way counts no longer.
-    pub fn measure_anew(&mut self, now: Mono) {
-        self.meter.restart(now);
-        self.guests.values_mut().for_each(|guest| guest.tally = Tally::default());
     }
 
     /// Work of a client was measured, and had been submitted then.

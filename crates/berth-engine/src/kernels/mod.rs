@@ -7,6 +7,7 @@
 //! The loop tells it what it knows of tenants ([`Kernels::attend`]) and shows what came of it; neither waits for the other. Who is to be held it
 //! tells before it begins to hold.
 
+mod account;
 mod bandwidth;
 mod carry;
 mod choosing;
@@ -50,6 +51,7 @@ use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Snapshot, TaskRow, TenantKey};
 
+use crate::watch::Noticed;
 use standing::{Standing, standing};
 pub(crate) use standing::{Terms, terms};
 use still::Still;
@@ -89,8 +91,8 @@ pub(crate) struct Known<'a> {
     pub terms: &'a dyn Fn(&TenantKey) -> Terms,
     /// It is kept off the GPU.
     pub is_held: &'a dyn Fn(&TenantKey) -> bool,
-    /// What its owner's words make of its weight.
-    pub weight: &'a dyn Fn(&TenantKey) -> f64,
+    /// What its owner says and what is found of it.
+    pub noticed: &'a dyn Fn(&TenantKey) -> Noticed,
     /// Processes that compute for others and do nothing of their own.
     pub mps_servers: &'a BTreeSet<u32>,
 }
@@ -168,8 +170,8 @@ impl Kernels {
         let tenants = self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.clone();
         self.told.retain(|tenant, _| tenants.contains(tenant));
         for tenant in tenants {
-            let Known { terms, is_held, weight, .. } = known;
-            let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), weight(&tenant));
+            let Known { terms, is_held, noticed, .. } = known;
+            let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), noticed(&tenant));
             if self.told.get(&tenant) != Some(&now) {
                 self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
                 self.told.insert(tenant, now);

@@ -15,6 +15,8 @@ use berth_proto::shim::{Sample, SampleKind};
 const MOST_KINDS: usize = 4_096;
 /// Further on a piece of work is told apart by function and shape alone: who never waits has no place that comes again.
 const MOST_POSITIONS: u32 = 1_024;
+/// Nobody's work is reckoned with as longer by more than this part of what is expected.
+const MOST_CAREFUL: f64 = 0.5;
 /// Longer no piece of work is.
 const LONGEST_NS: u64 = 10_000_000_000;
 /// Weight of a new figure in an average that follows.
@@ -114,6 +116,11 @@ impl Book {
 
     pub fn error(&self) -> Option<f64> {
         self.error
+    }
+
+    /// By how much longer than expected its work is reckoned with where it is misjudged: by as much as estimates are off, within a bound.
+    pub fn careful(&self) -> f64 {
+        1.0 + self.error.map_or(0.0, |error| error.clamp(0.0, MOST_CAREFUL))
     }
 
     pub fn samples(&self) -> u64 {

@@ -86,7 +86,7 @@ impl Scene<'_> {
             is_stopped: lanes.iter().any(is_stopped),
             reason: lanes.iter().find_map(|(id, _)| gpu.reason(*id)).map(|reason| self.words(reason)),
             chosen: self.choice(uuid).map(|choice| format!("{}: {}", choice.policy.as_str(), choice.reason)),
-            urged_by: Vec::new(),
+            urged_by: standing.urged_by,
             slo: standing.slo,
             unread_labels: standing.wrong,
             attainment,

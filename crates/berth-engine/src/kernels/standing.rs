@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_model::deadline::Who;
 use berth_model::settings::KernelSettings;
-use berth_model::slo::{GoalBound, within};
+use berth_model::slo::{GoalBound, Weight, heaviest, within};
 use berth_model::snapshot::TaskRow;
+use berth_model::watch::Kind;
 use berth_model::{GpuUuid, ProcessKind, Slo, TenantKey};
 use berth_policy::kernels::Voice;
 use berth_store::slos::SetSlo;
+
+use crate::watch::Noticed;
 
 /// By which a container asks to take part.
 pub const LABEL: &str = "berth.kernel-level";
@@ -28,8 +31,12 @@ pub(crate) struct Standing {
     pub is_mps: bool,
     /// berth or somebody else keeps it off the GPU, or is about to.
     pub is_held: bool,
-    /// What its owner says of how it does.
+    /// How much it counts, by what its owner says of how it does and by what is found of it.
     pub voice: Voice,
+    /// What is found of it for which it counts for more.
+    pub urged_by: Vec<Kind>,
+    /// Its work takes longer or shorter than is expected, again and again.
+    pub is_misjudged: bool,
 }
 
 /// What was said of a tenant, by labels and by persons.
@@ -38,6 +45,8 @@ pub(crate) struct Terms {
     pub takes_part: Option<bool>,
     pub slo: Slo,
     pub wrong: Vec<String>,
+    /// The most it may count, where a bound says so.
+    pub heaviest: Option<Weight>,
 }
 
 /// `said`: what a person has said goes before the labels. Whoever said it, the bounds count, unless it was root.
@@ -52,15 +61,24 @@ pub(crate) fn terms(
     let mut wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
     let asked = said.map_or(by_labels, |said| said.slo.clone());
     let bounds: &[GoalBound] = if said.is_some_and(|said| said.by_uid == 0) { &[] } else { &settings.bounds };
-    let (slo, outside) = within(bounds, Who { labels, owners, given: None }, asked);
+    let who = Who { labels, owners, given: None };
+    let (slo, outside) = within(bounds, who, asked);
     wrong.extend(outside);
-    Terms { takes_part: takes_part(tenant, labels, settings), slo, wrong }
+    Terms { takes_part: takes_part(tenant, labels, settings), slo, wrong, heaviest: heaviest(bounds, who) }
 }
 
-/// `weight`: what its owner's words make of its weight. It fades all the time, and counts by the hundredth.
-pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_held: bool, weight: f64) -> Standing {
+/// What words make of a weight fades all the time, and counts by the hundredth. Neither they nor findings lift a weight beyond a bound.
+pub(crate) fn standing(
+    tenant: &TenantKey,
+    rows: &[TaskRow],
+    terms: Terms,
+    is_held: bool,
+    noticed: Noticed,
+) -> Standing {
     let own: Vec<&TaskRow> = rows.iter().filter(|row| row.tenant.is(tenant)).collect();
-    let Terms { takes_part, slo, wrong } = terms;
+    let Terms { takes_part, slo, wrong, heaviest } = terms;
+    let Noticed { weight, urged_by, is_misjudged } = noticed;
+    let most = heaviest.map_or(f64::INFINITY, |heaviest| heaviest.get() / slo.weight.get());
     Standing {
         name: own.first().map_or_else(|| tenant.to_string(), |row| row.container_name.clone()),
         owner: own.first().and_then(|row| row.owner.clone()),
@@ -70,7 +88,9 @@ pub(crate) fn standing(tenant: &TenantKey, rows: &[TaskRow], terms: Terms, is_he
         gpus: own.iter().filter_map(|row| row.gpu_uuid.clone()).collect(),
         is_mps: own.iter().any(|row| row.process_kinds.contains(&ProcessKind::MpsClient)),
         is_held,
-        voice: Voice::new((weight * 100.0).round() / 100.0),
+        voice: Voice::new(((weight * 100.0).round() / 100.0).min(most)),
+        urged_by,
+        is_misjudged,
     }
 }
 
@@ -107,11 +127,30 @@ mod tests {
         assert_eq!(takes_part(&TenantKey::User { uid: 7 }, None, &settings), Some(true));
     }
 
+    fn noticed(weight: f64) -> Noticed {
+        Noticed { weight, urged_by: vec![], is_misjudged: false }
+    }
+
     #[test]
     fn words_that_fade_are_told_by_the_hundredth() {
-        let voice = |weight| standing(&TenantKey::User { uid: 7 }, &[], Terms::default(), false, weight).voice;
+        let voice = |weight| standing(&TenantKey::User { uid: 7 }, &[], Terms::default(), false, noticed(weight)).voice;
         assert_eq!((voice(1.0871), voice(1.0869)), (Voice::new(1.09), Voice::new(1.09)));
         assert_eq!(voice(1.0), Voice::default());
+    }
+
+    #[test]
+    fn neither_words_nor_findings_lift_a_weight_beyond_its_bound() {
+        let tenant = TenantKey::User { uid: 7 };
+        let voice = |bound: &str, weight: &str| {
+            let labels = BTreeMap::from([("berth.slo.weight".to_owned(), weight.to_owned())]);
+            let settings = KernelSettings { bounds: vec![bound.parse().unwrap()], ..KernelSettings::default() };
+            let terms = terms(&tenant, Some(&labels), &[], None, &settings);
+            standing(&tenant, &[], terms, false, noticed(1.5)).voice
+        };
+        assert_eq!(voice("everybody weight ..10", "10"), Voice::default());
+        assert_eq!(voice("everybody weight ..10", "8"), Voice::new(1.25));
+        assert_eq!(voice("everybody weight ..10", "4"), Voice::new(1.5));
+        assert_eq!(voice("owner eve weight ..10", "10"), Voice::new(1.5), "it is not for this one");
     }
 
     #[test]

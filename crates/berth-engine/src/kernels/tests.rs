@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use berth_model::kernels::{KernelNews, KernelRole};
 use berth_model::settings::KernelPolicyName;
+use berth_model::watch::Kind;
 use berth_model::{BandwidthUse, GpuIndex, ProcessKind, TaskRow};
 use berth_policy::kernels::Voice;
 use berth_proto::shim::{MOST_YIELDS, Request};
@@ -225,6 +226,15 @@ fn one_whose_owner_complains_gets_more_among_equals() {
     stage.knows("other", &[], |standing| standing.voice = Voice::new(1.25));
     let heard = ratio(&mut stage);
     assert!((1.15..1.3).contains(&heard), "{heard}");
+    // All that can be said and found together.
+    stage.knows("other", &[], |standing| {
+        (standing.voice, standing.urged_by) = (Voice::new(100.0), vec![Kind::Starvation]);
+    });
+    let before = served(&stage, "one");
+    let most = ratio(&mut stage);
+    assert!((1.7..2.2).contains(&most), "{most}");
+    assert!(served(&stage, "one") > before, "and nobody starves for it");
+    assert_eq!(stage.row("other").urged_by, [Kind::Starvation]);
 }
 
 #[test]

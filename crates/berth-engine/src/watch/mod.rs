@@ -34,6 +34,9 @@ const MOST_TENANTS: usize = 512;
 /// Bounds of [`Watch::weight`], whatever is said.
 const LIGHTEST: f64 = 0.5;
 const HEAVIEST: f64 = 2.0;
+/// For as long as one of these is found of a tenant, it counts so many times as much.
+const URGENT: [Kind; 2] = [Kind::SloRisk, Kind::Starvation];
+const URGENCY: f64 = 1.25;
 /// Under the history's directory.
 const DIR: &str = "series";
 
@@ -66,6 +69,17 @@ pub(crate) struct Sight<'a> {
     /// Whether it asks to take part at the level of kernels.
     pub asks_for_kernels: &'a dyn Fn(&TenantKey) -> bool,
     pub now: &'a Anchor,
+}
+
+/// What a policy goes by of what is noticed. Nobody is held or freed by it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Noticed {
+    /// What its own weight is multiplied by.
+    pub weight: f64,
+    /// Findings that are part of that.
+    pub urged_by: Vec<Kind>,
+    /// Its work takes longer or shorter than is expected of it.
+    pub is_misjudged: bool,
 }
 
 impl Watch {
@@ -108,6 +122,15 @@ impl Watch {
     /// How much what its owner says of it counts: what its own weight is multiplied by, within [`LIGHTEST`] and [`HEAVIEST`].
     pub fn weight(&self, tenant: &TenantKey, now: Mono) -> f64 {
         self.tenants.get(tenant).map_or(1.0, |watched| watched.mood.weight(now)).clamp(LIGHTEST, HEAVIEST)
+    }
+
+    /// What its owner says and what is found of it, within [`LIGHTEST`] and [`HEAVIEST`] together.
+    pub fn noticed(&self, tenant: &TenantKey, now: Mono) -> Noticed {
+        let is_found = |kind: &Kind| self.told.iter().any(|(of, _, found)| of == tenant && found == kind);
+        let urged_by: Vec<Kind> = URGENT.into_iter().filter(is_found).collect();
+        let urgency = if urged_by.is_empty() { 1.0 } else { URGENCY };
+        let weight = (self.weight(tenant, now) * urgency).clamp(LIGHTEST, HEAVIEST);
+        Noticed { weight, urged_by, is_misjudged: is_found(&Kind::PredictorError) }
     }
 
     /// Counted, for everybody.

@@ -336,6 +336,37 @@ fn who_is_held_while_another_computes_is_not_stuck_and_who_stands_in_line_for_ev
     assert_eq!(kinds, [Kind::Starvation]);
 }
 
+/// `eve` stands in line and has no turn.
+fn starve(snapshot: &mut Snapshot, _: u64) {
+    snapshot.tasks[0].state = TaskState::Computing;
+    snapshot.tasks[1].hold = Some(HoldRow { place: Some(1), ..hold(None) });
+}
+
+#[test]
+fn who_starves_counts_for_a_quarter_more_until_it_has_got_on_again_whatever_is_said_beside() {
+    let mut host = host(Watch::default());
+    let eve = TenantKey::User { uid: 1001 };
+    let noticed = |host: &Host| host.watch.noticed(&eve, host.now.mono);
+    host.seconds(10, starve);
+    assert_eq!(noticed(&host), Noticed { weight: 1.0, urged_by: vec![], is_misjudged: false });
+    host.seconds(200, starve);
+    assert_eq!(noticed(&host), Noticed { weight: URGENCY, urged_by: vec![Kind::Starvation], is_misjudged: false });
+    for _ in 0..100 {
+        let stuck = WatchAsk::Feedback { tenant: "eve".into(), said: Feedback::Stuck };
+        host.ask(user(0, "root"), stuck).unwrap();
+    }
+    let loud = noticed(&host).weight;
+    assert!((1.5..=URGENCY * 1.25).contains(&loud), "{loud}");
+    let ada = TenantKey::User { uid: 1000 };
+    assert_eq!(host.watch.noticed(&ada, host.now.mono).weight, 1.0, "others count as they did");
+    host.seconds(600, |snapshot, _| {
+        snapshot.tasks[0].state = TaskState::Idle;
+        (snapshot.tasks[1].hold, snapshot.tasks[1].state) = (None, TaskState::Computing);
+    });
+    assert_eq!(noticed(&host).urged_by, [], "it has had its part");
+    assert!(noticed(&host).weight <= 1.25);
+}
+
 #[test]
 fn a_word_is_its_owner_s_is_kept_and_is_shown_to_nobody_else() {
     let parent = tempfile::tempdir().unwrap();

@@ -66,6 +66,12 @@ pub fn within(bounds: &[GoalBound], who: Who<'_>, mut slo: Slo) -> (Slo, Vec<Str
     (slo, told)
 }
 
+/// The most that one of those may count, whatever is said of it or found; `None`: no bound says so.
+pub fn heaviest(bounds: &[GoalBound], who: Who<'_>) -> Option<Weight> {
+    let limits = bounds.iter().filter(|bound| bound.whose.is(who)).map(|bound| bound.limit);
+    limits.filter_map(|limit| if let GoalLimit::Weight(most) = limit { Some(most) } else { None }).min()
+}
+
 impl GoalLimit {
     fn apply(self, slo: &mut Slo) {
         match self {

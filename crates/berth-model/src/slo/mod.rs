@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::Bytes;
 use crate::time::Span;
-pub use bound::{Goal, GoalBound, GoalLimit, InvalidGoalBound, within};
+pub use bound::{Goal, GoalBound, GoalLimit, InvalidGoalBound, heaviest, within};
 pub use labels::{InvalidSlo, LABELS};
 pub use share::{InvalidShare, Share};
 
