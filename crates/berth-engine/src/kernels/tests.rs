@@ -17,7 +17,9 @@ use berth_proto::shim::{MOST_YIELDS, Request};
 use super::OnGpus;
 use super::standing::Standing;
 
-use self::stage::{Client, Stage, gpu, tenant};
+use rustix::net::{RecvFlags, SendFlags, send};
+
+use self::stage::{Client, Stage, gpu, tenant, until};
 
 const GOAL: &[(&str, &str)] = &[("latency", "p99:10ms")];
 const fn ms(ms: u64) -> Duration {
@@ -423,4 +425,23 @@ fn what_a_policy_comes_to_is_measured_under_every_one_and_another_gpu_s_change_r
             None => assert_eq!(before, Some(seen.figures), "its own window began anew"),
         }
     }
+}
+
+/// What is mounted into a tenant is the directory of this socket.
+#[test]
+fn a_tenant_is_given_a_socket_alone_and_it_tells_nothing_to_who_asks_for_others() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    stage.pass(ms(20), &mut [&mut server, &mut trainer]);
+    let found = std::fs::read_dir(stage.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(found.collect::<Vec<_>>(), ["shim.sock"]);
+    stage.next.lock().unwrap().push_back(tenant("hostile"));
+    let hostile = stage.connect();
+    let asks = b"GET /v1/snapshot HTTP/1.1\r\nHost: berth\r\n\r\n";
+    assert!(send(&hostile, asks, SendFlags::NOSIGNAL).is_ok());
+    let mut told = [0; 4096];
+    let answer = until(|| rustix::net::recv(&hostile, &mut told, RecvFlags::DONTWAIT).ok());
+    assert_eq!(answer.0, 0, "it is hung up on without a word");
+    let path = stage.dir.path().join("shim.sock");
+    assert!(std::os::unix::net::UnixStream::connect(path).is_err(), "no HTTP is spoken there");
 }

@@ -1,5 +1,6 @@
 //! Settings that are well-formed one by one and wrong together or out of range.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{EngineName, Settings};
@@ -37,6 +38,8 @@ pub enum InvalidSettings {
     Empty { key: &'static str, what: &'static str },
     #[error("{key} is a path of {bytes} bytes: a Unix socket's may have at most {LONGEST_SOCKET}")]
     LongSocket { key: &'static str, bytes: usize },
+    #[error("{key} is in {}, which is mounted into tenants, and so is {other}: give it a directory of its own", dir.display())]
+    InTenants { key: &'static str, dir: PathBuf, other: &'static str },
     #[error(
         "{key} is {value}: must be at least {LEAST_STALE} with engine `kubernetes`, whose nodes report every {} s",
         HEARTBEAT.as_secs()
@@ -58,6 +61,7 @@ impl InvalidSettings {
             | InvalidSettings::NotANode { key, .. }
             | InvalidSettings::Empty { key, .. }
             | InvalidSettings::LongSocket { key, .. }
+            | InvalidSettings::InTenants { key, .. }
             | InvalidSettings::SoonerThanReports { key, .. } => key,
         }
     }
@@ -65,7 +69,7 @@ impl InvalidSettings {
     /// The other key it is wrong together with.
     pub fn other(&self) -> Option<&'static str> {
         match self {
-            InvalidSettings::Above { other, .. } => Some(other),
+            InvalidSettings::Above { other, .. } | InvalidSettings::InTenants { other, .. } => Some(other),
             InvalidSettings::SoonerThanReports { .. } => Some("placer.engine"),
             _ => None,
         }
@@ -182,6 +186,7 @@ impl Settings {
             ("api.socket", &self.api.socket),
             ("placer.socket", &self.placer.socket),
             ("placer.engine_socket", &self.placer.engine_socket),
+            ("kernels.socket", &self.kernels.socket),
         ];
         let others = [
             ("nvml.library", &self.nvml.library),
@@ -201,7 +206,15 @@ impl Settings {
             let bytes = path.as_os_str().len();
             (bytes > LONGEST_SOCKET).then_some(InvalidSettings::LongSocket { key, bytes })
         });
-        empty.map(|(key, _)| InvalidSettings::Empty { key, what: "a path" }).chain(long).collect()
+        // What lies beside the library's socket is every tenant's to read.
+        let dir = self.kernels.socket.parent().filter(|_| self.kernels.enabled);
+        let all = others.into_iter().chain(sockets).filter(|(key, _)| *key != "kernels.socket");
+        let beside = all.filter_map(|(other, path)| {
+            let dir = dir.filter(|dir| path.starts_with(dir))?.to_owned();
+            Some(InvalidSettings::InTenants { key: "kernels.socket", dir, other })
+        });
+        let wrong = empty.map(|(key, _)| InvalidSettings::Empty { key, what: "a path" });
+        wrong.chain(long).chain(beside).collect()
     }
 }
 
@@ -225,10 +238,21 @@ fn out_of_order(each: &[Named]) -> impl Iterator<Item = InvalidSettings> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::quantity::Percent;
+
+    #[test]
+    fn nothing_that_is_not_for_tenants_lies_where_the_library_s_socket_is() {
+        let mut settings = Settings::default();
+        settings.kernels.enabled = true;
+        assert_eq!(settings.problems(), [], "as it is shipped");
+        settings.kernels.socket = "/run/berth/shim.sock".into();
+        let told: Vec<String> = settings.problems().iter().map(ToString::to_string).collect();
+        let api = "kernels.socket is in /run/berth, which is mounted into tenants, and so is api.socket: give it a directory of its own";
+        assert!(told.contains(&api.to_owned()), "{told:?}");
+        settings.kernels.enabled = false;
+        assert_eq!(settings.problems(), [], "nobody is given it");
+    }
 
     #[test]
     fn each_wrong_value_is_told_apart() {

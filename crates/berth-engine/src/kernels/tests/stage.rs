@@ -107,6 +107,13 @@ impl Stage {
         self.world.know(tenant(name), standing, self.now);
     }
 
+    pub fn connect(&self) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.dir.path().join("shim.sock")).unwrap()).unwrap();
+        socket
+    }
+
     pub fn client_on(&mut self, name: &str, on: u8) -> Client {
         self.attaches(name, on).expect("it is let attach")
     }
@@ -114,9 +121,7 @@ impl Stage {
     /// `None`: it is refused.
     pub fn attaches(&mut self, name: &str, on: u8) -> Option<Client> {
         self.next.lock().unwrap().push_back(tenant(name));
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(self.dir.path().join("shim.sock")).unwrap()).unwrap();
+        let socket = self.connect();
         say(&socket, FromClient::Attach { version: VERSION, clock_ns: clock::now().0 });
         // Some who were refused may be told of as gone before.
         let mut has_asked = false;
