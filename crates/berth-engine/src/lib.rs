@@ -262,6 +262,7 @@ impl Loop {
             for event in first.into_iter().chain(self.event_rx.try_iter().take(BATCH)) {
                 self.sources.note(&event);
                 self.deadlines.overhear(&event);
+                self.watch.note(&event);
                 if let Some(kernels) = &self.kernels {
                     kernels.note(&event);
                 }

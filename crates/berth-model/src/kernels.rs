@@ -163,6 +163,9 @@ pub struct KernelRow {
     pub longest_kernel_seconds: Option<f64>,
     /// Mean distance of an estimate from what was measured, as a part of the latter.
     pub prediction_error: Option<f64>,
+    /// How much longer its work took than was estimated, as a natural logarithm; errors to both sides cancel out.
+    #[serde(default)]
+    pub prediction_off: Option<f64>,
     /// Share of the SMs its kernels can use, 0 to 1.
     #[serde(default)]
     pub sm_share: Option<f64>,

@@ -59,6 +59,7 @@ pub(crate) fn kernel_row() -> KernelRow {
         kernel_spread: Some(0.1),
         longest_kernel_seconds: Some(2e-4),
         prediction_error: Some(0.07),
+        prediction_off: Some(-0.01),
         sm_share: Some(0.8),
         bandwidth_share: Some(0.35),
         requests: RequestFigures {

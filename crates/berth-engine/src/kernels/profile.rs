@@ -45,6 +45,8 @@ pub(super) struct Book {
     demand: Option<f64>,
     /// Mean of how far an estimate was from what was measured, as a part of the latter.
     error: Option<f64>,
+    /// Mean of how much longer than estimated it took, as a natural logarithm: what errs to both sides alike is none.
+    off: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +75,8 @@ impl Book {
         if sample.estimated_ns > 0 {
             let error = (sample.estimated_ns.min(LONGEST_NS) as f64 - took_ns).abs() / took_ns;
             follow(&mut self.error, error, FOLLOWS);
+            let off = (took_ns / sample.estimated_ns.min(LONGEST_NS) as f64).ln();
+            follow(&mut self.off, off, FOLLOWS);
         }
         if sample.kind == SampleKind::Copy {
             return;
@@ -116,6 +120,10 @@ impl Book {
 
     pub fn error(&self) -> Option<f64> {
         self.error
+    }
+
+    pub fn off(&self) -> Option<f64> {
+        self.off
     }
 
     /// By how much longer than expected its work is reckoned with where it is misjudged: by as much as estimates are off, within a bound.
@@ -288,6 +296,17 @@ mod tests {
         assert_eq!(book.error(), Some(0.5));
         (0..1_000).for_each(|_| book.add(&sample(1, 100, 100), 132, true));
         assert!(book.error().unwrap() < 0.01, "it follows");
+    }
+
+    #[test]
+    fn errors_to_both_sides_cancel_out_and_one_that_is_misjudged_is_reckoned_with_within_a_bound() {
+        let mut book = Book::default();
+        assert!((book.careful() - 1.0).abs() < 1e-9, "nothing is known");
+        (0..1_000).for_each(|at| book.add(&sample(1, if at % 2 == 0 { 200 } else { 100 }, 141), 132, true));
+        assert!(book.off().unwrap().abs() < 0.05 && book.error().unwrap() > 0.2, "{book:?}");
+        assert!((1.2..1.5).contains(&book.careful()), "{}", book.careful());
+        (0..1_000).for_each(|_| book.add(&sample(1, 100, 1_000), 132, true));
+        assert!((book.careful() - 1.5).abs() < 1e-9 && book.off().unwrap() < -2.0, "{book:?}");
     }
 
     proptest! {

@@ -99,6 +99,7 @@ impl Scene<'_> {
             kernel_spread: book.and_then(|book| book.spread()),
             longest_kernel_seconds: profile.longest.map(|time| time.as_secs_f64()),
             prediction_error: book.and_then(|book| book.error()),
+            prediction_off: book.and_then(|book| book.off()),
             sm_share: profile.demand,
             bandwidth_share: lanes.iter().filter_map(|(id, _)| gpu.bandwidth.of(*id)).max_by(f64::total_cmp),
             requests: guest.map(|guest| guest.goals.figures()).unwrap_or_default(),

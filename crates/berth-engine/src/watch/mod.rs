@@ -20,7 +20,7 @@ use berth_model::history::Judgement;
 use berth_model::settings::History;
 use berth_model::watch::series::{Key, Metric, Of, Owner};
 use berth_model::watch::{Finding, Kind, SeriesTotals, WatchTotals};
-use berth_model::{Anchor, Change, GpuIndex, Mono, Snapshot, TaskRow, TenantKey};
+use berth_model::{Anchor, Change, Event, GpuIndex, Mono, Snapshot, TaskRow, TenantKey};
 use berth_store::series::{Health, Limits, Series, Writer};
 
 use budget::Budget;
@@ -60,6 +60,8 @@ pub(crate) struct Watch {
     budget: Budget,
     looked: Option<Mono>,
     written: Option<Mono>,
+    /// What was used of GPUs' memory bandwidth since that was last written down.
+    bandwidth: BTreeMap<GpuIndex, f64>,
 }
 
 /// The host as it is looked at.
@@ -133,6 +135,13 @@ impl Watch {
         Noticed { weight, urged_by, is_misjudged: is_found(&Kind::PredictorError) }
     }
 
+    /// What a source says that no snapshot shows.
+    pub fn note(&mut self, event: &Event) {
+        if let Event::Bandwidth(uses) = event {
+            self.bandwidth.extend(uses.iter().map(|seen| (seen.gpu, seen.share)));
+        }
+    }
+
     /// Counted, for everybody.
     pub fn totals(&self) -> WatchTotals {
         let mut findings = BTreeMap::new();
@@ -158,9 +167,12 @@ impl Watch {
             let mut attached = kernels.clone().filter(|kernels| kernels.tenant.is(&row.tenant)).peekable();
             let is_missed = snapshot.kernels.is_some() && attached.peek().is_none() && asks_for_kernels(&row.tenant);
             watched.attaches(is_missed, now.mono);
-            attached
-                .filter(|kernels| kernels.gpu_index == row.gpu_index)
-                .for_each(|kernels| watched.look_at_kernels(kernels, now.mono));
+            attached.filter(|kernels| kernels.gpu_index == row.gpu_index).for_each(|own| {
+                let others = kernels.clone().filter(|other| other.gpu_uuid == own.gpu_uuid && other.is_busy);
+                let others = others.filter(|other| other.tenant != own.tenant).count();
+                let others = u32::try_from(others).unwrap_or(u32::MAX);
+                watched.look_at_kernels(own, others, tenant::is_held(row), now.mono);
+            });
         }
         let here: BTreeSet<&TenantKey> = snapshot.tasks.iter().map(|row| &row.tenant).collect();
         for (tenant, watched) in &mut self.tenants {
@@ -192,10 +204,12 @@ impl Watch {
 
     fn write(&mut self, sight: &Sight<'_>) {
         let mut values = Vec::new();
+        let bandwidth = std::mem::take(&mut self.bandwidth);
         for gpu in &sight.snapshot.gpus {
             let key = |metric| Key { of: Of::Gpu, gpu: gpu.uuid.clone(), metric };
             values.extend(gpu.core_pct.map(|core| (key(Metric::CorePct), f64::from(core.get()))));
             values.extend(gpu.memory_used_bytes.map(|used| (key(Metric::MemoryBytes), tenant::float(used))));
+            values.extend(bandwidth.get(&gpu.index).map(|share| (key(Metric::BandwidthShare), *share)));
         }
         for row in &sight.snapshot.tasks {
             let Some(watched) = self.tenants.get_mut(&row.tenant) else { continue };
@@ -204,9 +218,10 @@ impl Watch {
             values.extend(watched.figures(row, sight.now.mono).into_iter().map(|(metric, value)| (key(metric), value)));
         }
         for row in sight.snapshot.kernels.iter().flat_map(|level| &level.rows) {
-            let (Some(attained), Some(watched)) = (row.attainment, self.tenants.get(&row.tenant)) else { continue };
-            let of = watched.of(&row.tenant);
-            values.push((Key { of, gpu: Some(row.gpu_uuid.clone()), metric: Metric::Attainment }, attained));
+            let Some(of) = self.tenants.get(&row.tenant).map(|watched| watched.of(&row.tenant)) else { continue };
+            let key = |metric| Key { of: of.clone(), gpu: Some(row.gpu_uuid.clone()), metric };
+            values.extend(row.attainment.map(|attained| (key(Metric::Attainment), attained)));
+            values.extend(row.bandwidth_share.map(|share| (key(Metric::BandwidthShare), share)));
         }
         self.keep(values, sight.now);
     }

@@ -17,6 +17,8 @@ use super::{LOOK_EVERY, others};
 
 /// Of units that have a deadline, the part that has to meet it, where no goal says how many.
 const TARGET: f64 = 0.95;
+/// Who has work for less than this part of the time between two looks wants nothing.
+const WANTS: f64 = 0.05;
 /// Between two writings.
 const LOOKS: u32 = 5;
 /// What was written down of memory in this time goes before what is seen.
@@ -46,9 +48,23 @@ struct OnGpu {
     drift: Drift,
     starvation: Starvation,
     stuck: StuckHold,
+    /// At the level of kernels.
     kept: Kept,
+    turned_down: Starvation,
+    misjudged: PredictorError,
+    /// When its kernels were last looked at, and what they came to then.
+    kernels: Option<Kernels>,
     /// When values were last written, and how long it had been held then.
     written: Option<(Mono, f64)>,
+}
+
+/// What a tenant's kernels had come to at a look.
+#[derive(Debug, Clone, Copy)]
+struct Kernels {
+    at: Mono,
+    wanted_seconds: f64,
+    stopped_seconds: f64,
+    samples: u64,
 }
 
 /// A figure of a tenant on a GPU, as it was written down.
@@ -149,12 +165,14 @@ impl Watched {
         waited.into_iter().chain(held).collect()
     }
 
-    /// What the level of kernels says of it on one GPU.
-    pub fn look_at_kernels(&mut self, kernels: &KernelRow, now: Mono) {
+    /// What the level of kernels says of it on one GPU. `others`: tenants that have work there, too; `is_held`: another level keeps it off.
+    pub fn look_at_kernels(&mut self, kernels: &KernelRow, others: u32, is_held: bool, now: Mono) {
         let target = kernels.slo.target().get();
+        let on_gpu = self.rows.entry(kernels.gpu_index).or_default();
         if let Some(attained) = kernels.attainment {
-            self.rows.entry(kernels.gpu_index).or_default().kept.observe(now, attained, target);
+            on_gpu.kept.observe(now, attained, target);
         }
+        on_gpu.look_at_kernels(kernels, others, is_held, now);
         // A goal of its own goes before the usual one for deadlines, too.
         if kernels.slo.target.is_some() {
             self.risk.aim(target);
@@ -235,13 +253,46 @@ impl Watched {
         let whole = [self.degradation.finding(), self.risk.finding(), self.predictor.finding(), attached];
         let on_gpus = self.rows.iter().flat_map(|(gpu, row)| {
             let all = [row.drift.finding(), row.starvation.finding(now), row.stuck.finding(now), row.kept.finding()];
-            all.into_iter().flatten().map(move |finding| (*gpu, finding))
+            let inside = [row.turned_down(now), row.misjudged()];
+            all.into_iter().chain(inside).flatten().map(move |finding| (*gpu, finding))
         });
         whole.into_iter().flatten().map(|finding| (None, finding)).chain(on_gpus).collect()
     }
 }
 
 impl OnGpu {
+    fn look_at_kernels(&mut self, row: &KernelRow, others: u32, is_held: bool, now: Mono) {
+        let KernelRow { wanted_seconds, stopped_seconds, .. } = *row;
+        let samples = row.counters.samples;
+        let before = self.kernels.replace(Kernels { at: now, wanted_seconds, stopped_seconds, samples });
+        // Whoever came again counts from nothing.
+        let Some(before) = before.filter(|before| before.wanted_seconds <= wanted_seconds) else { return };
+        let wanted = wanted_seconds - before.wanted_seconds;
+        let stopped = (stopped_seconds - before.stopped_seconds).max(0.0);
+        let wants = !is_held && wanted >= WANTS * now.since(before.at).as_secs_f64();
+        let got = if wanted > 0.0 { 1.0 - (stopped / wanted).min(1.0) } else { 0.0 };
+        self.turned_down.observe(now, Want { wants, got, others });
+        // Without anything new it would be the same error again.
+        if let Some(off) = row.prediction_off.filter(|_| samples > before.samples) {
+            self.misjudged.observe(now, 1.0, off.exp());
+        }
+    }
+
+    /// It starves inside the GPU.
+    fn turned_down(&self, now: Mono) -> Option<Finding> {
+        let found = self.turned_down.finding(now)?;
+        let seconds = now.since(found.since).as_secs();
+        let words = format!(
+            "it has had work for {seconds} s and its kernels were let run for less than half of its fair share"
+        );
+        Some(Finding { words, ..found })
+    }
+
+    fn misjudged(&self) -> Option<Finding> {
+        let found = self.misjudged.finding()?;
+        Some(Finding { words: format!("of its kernels: {}", found.words), ..found })
+    }
+
     /// Takes in what was written down before. Of memory only what is recent: how it grew then says nothing of now.
     fn recall(&mut self, recalled: &[Recalled], limit: Option<Bytes>, now: Mono) {
         let is_new = self.drift.is_new();
@@ -265,11 +316,13 @@ impl OnGpu {
     fn leave(&mut self) {
         self.starvation.leave();
         self.stuck.leave();
+        self.turned_down.leave();
         (self.drift, self.kept, self.written) = (Drift::default(), Kept::default(), None);
+        (self.misjudged, self.kernels) = (PredictorError::default(), None);
     }
 }
 
-fn is_held(row: &TaskRow) -> bool {
+pub(super) fn is_held(row: &TaskRow) -> bool {
     row.hold.as_ref().is_some_and(|hold| hold.stage == HoldStage::Held)
 }
 

@@ -6,11 +6,12 @@ use berth_model::control::{Answer, FindingRow, Heard, Refusal};
 use berth_model::deadline::Unit;
 use berth_model::history::Workload;
 use berth_model::hold::Means;
+use berth_model::kernels::{KernelCounters, KernelRole, KernelRow, RequestFigures};
 use berth_model::settings;
 use berth_model::snapshot::{HoldRow, HoldStage};
 use berth_model::watch::feedback::Feedback;
 use berth_model::watch::series::SeriesQuery;
-use berth_model::{Bytes, GpuView, Monitor, TaskState};
+use berth_model::{BandwidthUse, Bytes, GpuView, Monitor, TaskState};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -411,6 +412,82 @@ fn one_who_says_it_without_end_is_told_to_wait_and_fills_no_store() {
     assert_eq!(told.lines.iter().flat_map(|line| &line.values).map(|value| value.count).sum::<u64>(), said + 2);
 }
 
+/// `ada` as the level of kernels shows it: so long it had work, and for so long of that it might not run.
+fn kernels_of(uid: u32, wanted_seconds: f64, stopped_seconds: f64) -> KernelRow {
+    let row = row(uid, "of kernels");
+    KernelRow {
+        tenant: row.tenant,
+        name: row.container_name,
+        gpu_index: Some(GPU),
+        gpu_uuid: row.gpu_uuid.unwrap(),
+        clients: 1,
+        role: KernelRole::Equal,
+        yields_to: vec![],
+        is_busy: true,
+        is_stopped: false,
+        reason: None,
+        chosen: None,
+        urged_by: vec![],
+        slo: berth_model::Slo::default(),
+        unread_labels: vec![],
+        attainment: None,
+        lead_lost_until: None,
+        served_seconds: wanted_seconds - stopped_seconds,
+        wanted_seconds,
+        stopped_seconds,
+        kernel_kinds: 1,
+        kernel_seconds: None,
+        kernel_spread: None,
+        longest_kernel_seconds: None,
+        prediction_error: None,
+        prediction_off: None,
+        sm_share: None,
+        bandwidth_share: Some(0.25),
+        requests: RequestFigures::default(),
+        counters: KernelCounters::default(),
+    }
+}
+
+#[test]
+fn whose_kernels_are_not_let_run_starves_also_where_nobody_holds_it_and_by_turns_nobody_does() {
+    let kinds = |stopped: f64| {
+        let mut host = host(Watch::default());
+        host.seconds(300, |snapshot, second| {
+            let second = f64::from(u32::try_from(second).unwrap());
+            with_kernels(snapshot);
+            // The row of the task says nothing: the driver tells nobody apart.
+            snapshot.tasks.iter_mut().for_each(|task| task.state = TaskState::Computing);
+            let level = snapshot.kernels.as_mut().unwrap();
+            level.rows = vec![kernels_of(1000, second, 0.5 * second), kernels_of(1001, second, stopped * second)];
+        });
+        host.findings(user(0, "root"))
+    };
+    assert_eq!(kinds(0.5), [], "they have turns");
+    let told = kinds(0.98);
+    let [found] = &told[..] else { panic!("{told:?}") };
+    assert!(found.kind == Kind::Starvation && found.words.contains("its kernels"), "{found:?}");
+}
+
+#[test]
+fn estimates_of_kernels_that_stay_off_are_told_once_something_was_measured_and_it_is_reckoned_with() {
+    let play = |samples: u64| {
+        let mut host = host(Watch::default());
+        host.seconds(400, |snapshot, second| {
+            with_kernels(snapshot);
+            let off = if second < 200 { 0.01 * f64::from(u32::try_from(second % 5).unwrap()) } else { 0.7 };
+            let counters = KernelCounters { samples: samples * second, ..KernelCounters::default() };
+            let row = KernelRow { prediction_off: Some(off), counters, ..kernels_of(1000, 0.0, 0.0) };
+            snapshot.kernels.as_mut().unwrap().rows = vec![row];
+        });
+        let ada = TenantKey::User { uid: 1000 };
+        (host.findings(user(0, "root")), host.watch.noticed(&ada, host.now.mono).is_misjudged)
+    };
+    assert_eq!(play(0), (vec![], false), "the same figure over and over says nothing new");
+    let (told, is_misjudged) = play(1);
+    let [found] = &told[..] else { panic!("{told:?}") };
+    assert!(found.kind == Kind::PredictorError && found.words.contains("kernels") && is_misjudged, "{found:?}");
+}
+
 #[test]
 fn figures_are_written_every_few_seconds_of_gpus_and_tenants() {
     let parent = tempfile::tempdir().unwrap();
@@ -419,12 +496,26 @@ fn figures_are_written_every_few_seconds_of_gpus_and_tenants() {
     host.seconds(60, |snapshot, second| {
         snapshot.tasks[0].held_seconds = Some(f64::from(u32::try_from(second).unwrap()) / 2.0);
     });
+    let seen = BandwidthUse { gpu: GPU, share: 0.6, since: host.now.mono, until: host.now.mono };
+    host.watch.note(&Event::Bandwidth(vec![seen]));
+    host.seconds(20, |snapshot, _| {
+        with_kernels(snapshot);
+        snapshot.kernels.as_mut().unwrap().rows = vec![kernels_of(1000, 0.0, 0.0)];
+    });
     host.watch.writer.as_ref().unwrap().flush();
     let query = SeriesQuery { whom: Some("ada".into()), ..SeriesQuery::default() };
     let told = berth_store::series::read(&parent.path().join(DIR), &query, &|_| true).unwrap();
     let of = |metric| told.lines.iter().find(|line| line.key.metric == metric).unwrap();
-    assert_eq!(of(Metric::MemoryBytes).values.len(), 12);
-    let share = of(Metric::HeldShare).values.last().unwrap().mean().unwrap();
+    assert_eq!(of(Metric::MemoryBytes).values.len(), 16);
+    let query = SeriesQuery { metric: Some(Metric::BandwidthShare), ..SeriesQuery::default() };
+    let used = berth_store::series::read(&parent.path().join(DIR), &query, &|_| true).unwrap().lines;
+    let means = |is_of: &dyn Fn(&Of) -> bool| {
+        let own = used.iter().filter(|line| is_of(&line.key.of)).flat_map(|line| &line.values);
+        own.map(|value| value.mean().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(means(&|of| *of == Of::Gpu), [0.6]);
+    assert_eq!(means(&|of| matches!(of, Of::Tenant { name, .. } if name == "ada")), [0.25; 4]);
+    let share = of(Metric::HeldShare).values.get(10).unwrap().mean().unwrap();
     assert!((share - 0.5).abs() < 0.01, "{share}");
 }
 

@@ -35,6 +35,8 @@ pub enum Metric {
     ActiveSeconds,
     /// How well its goals at the level of kernels were kept of late, 0 to 1.
     Attainment,
+    /// Share of the memory's bandwidth that is used: of a GPU all the time, of a tenant while it runs; 0 to 1.
+    BandwidthShare,
     /// How far behind it was at the most before it got on again: seconds of its fair share, for each other that had work.
     WaitSeconds,
     /// How long it was held while nobody else computed, when that was over.
@@ -125,7 +127,7 @@ pub struct SeriesTold {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 13] = [
+    pub const ALL: [Metric; 14] = [
         Metric::CorePct,
         Metric::MemoryBytes,
         Metric::UnitSeconds,
@@ -135,6 +137,7 @@ impl Metric {
         Metric::Slack,
         Metric::ActiveSeconds,
         Metric::Attainment,
+        Metric::BandwidthShare,
         Metric::WaitSeconds,
         Metric::IdleHoldSeconds,
         Metric::PredictorError,
@@ -153,6 +156,7 @@ impl Metric {
             Metric::Slack => "slack",
             Metric::ActiveSeconds => "active_seconds",
             Metric::Attainment => "attainment",
+            Metric::BandwidthShare => "bandwidth_share",
             Metric::WaitSeconds => "wait_seconds",
             Metric::IdleHoldSeconds => "idle_hold_seconds",
             Metric::PredictorError => "predictor_error",

@@ -159,6 +159,7 @@ mod tests {
             kernel_spread: None,
             longest_kernel_seconds: None,
             prediction_error: None,
+            prediction_off: None,
             sm_share: None,
             bandwidth_share: None,
             requests: Default::default(),

@@ -1,7 +1,5 @@
 //! What the measurement has to show, judged by what it showed.
 
-use berth_model::watch::Kind;
-
 use super::Level;
 use super::foresight::{Figure, Foresight};
 use super::store::Store;
@@ -34,16 +32,16 @@ pub fn judge(trials: &[Trial], foresights: &[Foresight], store: &Store) -> Vec<G
 }
 
 fn found(trial: &Trial) -> Goal {
-    let Trial { kind, precision, recall, .. } = trial;
+    let Trial { scene, precision, recall, .. } = trial;
     let reached = format!("precision {precision:.3}, recall {recall:.3}");
     let met = *precision >= RIGHT && *recall >= RIGHT;
-    Goal::new(&format!("{}, middle noise", name(*kind)), "both ≥ 0.9", reached).judged(met)
+    Goal::new(&format!("{}, middle noise", scene.name()), "both ≥ 0.9", reached).judged(met)
 }
 
 /// A risk is worth something that is told before it has come true.
 fn told_before(trial: &Trial) -> Option<Goal> {
     let (before, lead) = (trial.before?, trial.lead.as_ref()?.p50);
-    let name = format!("{}, middle noise: told before it is missed", name(trial.kind));
+    let name = format!("{}, middle noise: told before it is missed", trial.scene.name());
     let reached = format!("{before:.3}, by {lead:.0} pieces of work (p50)");
     Some(Goal::new(&name, "≥ 0.8, by ≥ 10", reached).judged(before >= BEFORE && lead >= LEAD))
 }
@@ -52,11 +50,6 @@ fn foreseen(one: &Foresight) -> Goal {
     let most = if one.figure == Figure::Load { COMES_BACK } else { NO_WORSE };
     let name = format!("forecast of {}, error ÷ plain", one.figure.as_str());
     Goal::new(&name, &format!("≤ {most}"), format!("{:.3}", one.told_over_plain)).judged(one.told_over_plain <= most)
-}
-
-/// As people read it.
-pub fn name(kind: Kind) -> String {
-    kind.as_str().replace('_', " ")
 }
 
 fn word(is: bool) -> String {

@@ -62,9 +62,9 @@ pub struct Plan {
 /// `told` hears what is being measured.
 pub fn run(plan: &Plan, told: &dyn Fn(&str)) -> Result<Report> {
     let mut trials = Vec::new();
-    for kind in scenes::KINDS {
-        told(kind.as_str());
-        trials.extend(Level::ALL.map(|level| trial::measure(kind, level, plan.runs, plan.seed)));
+    for scene in scenes::Scene::ALL {
+        told(scene.name());
+        trials.extend(Level::ALL.map(|level| trial::measure(scene, level, plan.runs, plan.seed)));
     }
     told("forecasts");
     let foresights = foresight::measure(plan.runs / 4, plan.seed);

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::foresight::Foresight;
-use super::goals::name;
 use super::store::Store;
 use super::trial::Trial;
 use crate::bench::contention::goals::{self, Goal};
@@ -47,7 +46,7 @@ impl Report {
         )?;
         for trial in &self.trials {
             if let (Some(over_plain), Some(lead)) = (trial.foreseen_over_plain, trial.lead_on_average.as_ref()) {
-                let (name, level) = (name(trial.kind), trial.level.as_str());
+                let (name, level) = (trial.scene.name(), trial.level.as_str());
                 writeln!(
                     out,
                     "{name}, {level} noise: slack that decides 30 pieces ahead, error ÷ plain {over_plain:.3}; lead to where the goal is missed on average {:.0} (p50)",
@@ -83,7 +82,7 @@ impl Report {
             let steps = |steps: Option<f64>| steps.map_or_else(|| "-".to_owned(), |steps| format!("{steps:.0}"));
             let delay = trial.delay.as_ref();
             vec![
-                name(trial.kind),
+                trial.scene.name().to_owned(),
                 trial.level.as_str().to_owned(),
                 trial.found.to_string(),
                 trial.wrongly.to_string(),

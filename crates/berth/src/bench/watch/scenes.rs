@@ -4,27 +4,71 @@
 
 use std::collections::VecDeque;
 
-use berth_model::watch::{
-    Degradation, Drift, Finding, Foreseen, Kind, PredictorError, SloRisk, Starvation, StuckHold, Want,
-};
+use berth_model::watch::{Degradation, Drift, Finding, Foreseen, PredictorError, SloRisk, Starvation, StuckHold, Want};
 use berth_model::{Bytes, Mono};
+
+use serde::Serialize;
 
 use super::Level;
 use super::noise::Noise;
 
-/// Steps of a scene.
-pub fn length(kind: Kind) -> u32 {
-    match kind {
-        Kind::Degradation | Kind::PredictorError => 800,
-        Kind::SloRisk => 1_500,
-        Kind::MemoryDrift | Kind::Starvation | Kind::StuckHold => 1_800,
-        Kind::NotAttached => 0,
-    }
+mod inside;
+
+/// What is played: a detector, and where its figures come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scene {
+    Degradation,
+    SloRisk,
+    MemoryDrift,
+    Starvation,
+    StuckHold,
+    PredictorError,
+    /// Figures of the level of kernels.
+    StarvationOfKernels,
+    PredictorErrorOfKernels,
+    SloRiskOfKernels,
 }
 
-/// Kinds that have scenes. The others are facts, and no judgement of figures.
-pub const KINDS: [Kind; 6] =
-    [Kind::Degradation, Kind::SloRisk, Kind::MemoryDrift, Kind::Starvation, Kind::StuckHold, Kind::PredictorError];
+impl Scene {
+    /// That who has not attached is told is a fact, and no judgement of figures.
+    pub const ALL: [Scene; 9] = [
+        Scene::Degradation,
+        Scene::SloRisk,
+        Scene::MemoryDrift,
+        Scene::Starvation,
+        Scene::StuckHold,
+        Scene::PredictorError,
+        Scene::StarvationOfKernels,
+        Scene::PredictorErrorOfKernels,
+        Scene::SloRiskOfKernels,
+    ];
+
+    /// As people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scene::Degradation => "degradation",
+            Scene::SloRisk => "slo risk",
+            Scene::MemoryDrift => "memory drift",
+            Scene::Starvation => "starvation",
+            Scene::StuckHold => "stuck hold",
+            Scene::PredictorError => "predictor error",
+            Scene::StarvationOfKernels => "starvation, kernels",
+            Scene::PredictorErrorOfKernels => "predictor error, kernels",
+            Scene::SloRiskOfKernels => "slo risk, kernels",
+        }
+    }
+
+    /// Steps of it.
+    pub fn length(self) -> u32 {
+        match self {
+            Scene::Degradation | Scene::PredictorError => 800,
+            Scene::SloRisk => 1_500,
+            Scene::MemoryDrift | Scene::Starvation | Scene::StuckHold => 1_800,
+            Scene::StarvationOfKernels | Scene::PredictorErrorOfKernels | Scene::SloRiskOfKernels => 1_800,
+        }
+    }
+}
 
 /// What came of a scene, by steps.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -39,21 +83,23 @@ pub struct Played {
 }
 
 /// `fault` is the step from which on something is wrong.
-pub fn play(kind: Kind, level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
-    let found = match kind {
-        Kind::SloRisk => return slo_risk(level, fault, noise),
-        Kind::Degradation => degradation(level, fault, noise),
-        Kind::MemoryDrift => memory_drift(level, fault, noise),
-        Kind::Starvation => starvation(level, fault, noise),
-        Kind::StuckHold => stuck_hold(level, fault, noise),
-        Kind::PredictorError => predictor_error(level, fault, noise),
-        Kind::NotAttached => None,
+pub fn play(scene: Scene, level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
+    let found = match scene {
+        Scene::SloRisk => return slo_risk(level, fault, noise),
+        Scene::Degradation => degradation(level, fault, noise),
+        Scene::MemoryDrift => memory_drift(level, fault, noise),
+        Scene::Starvation => starvation(level, fault, noise),
+        Scene::StuckHold => stuck_hold(level, fault, noise),
+        Scene::PredictorError => predictor_error(level, fault, noise),
+        Scene::StarvationOfKernels => inside::starvation(level, fault, noise),
+        Scene::PredictorErrorOfKernels => inside::predictor_error(level, fault, noise),
+        Scene::SloRiskOfKernels => inside::slo_risk(level, fault, noise),
     };
     Played { found, ..Played::default() }
 }
 
-fn first(kind: Kind, mut observe: impl FnMut(u32) -> Option<Finding>) -> Option<u32> {
-    (0..length(kind)).find(|step| observe(*step).is_some())
+fn first(scene: Scene, mut observe: impl FnMut(u32) -> Option<Finding>) -> Option<u32> {
+    (0..scene.length()).find(|step| observe(*step).is_some())
 }
 
 /// A second a step.
@@ -87,7 +133,7 @@ fn degradation(level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u3
     let spread = level.pick(0.05, 0.15, 0.35);
     let slower = noise.between(1.3, 2.0);
     let (mut load, mut detector) = (Load::new(0.05), Degradation::default());
-    first(Kind::Degradation, |step| {
+    first(Scene::Degradation, |step| {
         let wild = if noise.is(0.02) { noise.between(2.0, 8.0) } else { 1.0 };
         let is_wrong = fault.is_some_and(|fault| step >= fault);
         let took = 0.2 * load.factor(step, noise) * noise.factor(spread) * wild * if is_wrong { slower } else { 1.0 };
@@ -101,7 +147,7 @@ fn predictor_error(level: Level, fault: Option<u32>, noise: &mut Noise) -> Optio
     let off = noise.between(1.6, 2.5);
     let off = if noise.is(0.5) { off } else { 1.0 / off };
     let (mut load, mut detector) = (Load::new(0.1), PredictorError::default());
-    first(Kind::PredictorError, |step| {
+    first(Scene::PredictorError, |step| {
         let predicted = noise.between(0.05, 2.0);
         let is_wrong = fault.is_some_and(|fault| step >= fault);
         let took = predicted * load.factor(step, noise) * noise.factor(spread) * if is_wrong { off } else { 1.0 };
@@ -121,7 +167,7 @@ fn slo_risk(level: Level, fault: Option<u32>, noise: &mut Noise) -> Played {
     let mut detector = SloRisk::new(0.95);
     let mut played = Played::default();
     let mut window: VecDeque<bool> = VecDeque::new();
-    for step in 0..length(Kind::SloRisk) {
+    for step in 0..Scene::SloRisk.length() {
         if step >= until {
             until = step + noise.count(100, 400);
             middle = noise.between(under_load, usual);
@@ -153,7 +199,7 @@ fn memory_drift(level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u
     let (saw, scatter) = (level.pick(0.005, 0.02, 0.05), level.pick(0.001, 0.004, 0.01));
     let (period, grows) = (noise.count(10, 60), noise.between(0.05, 0.25) / 300.0);
     let (mut load, mut lasting, mut detector) = (Load::new(0.3), 0.0, Drift::default());
-    first(Kind::MemoryDrift, |step| {
+    first(Scene::MemoryDrift, |step| {
         lasting = 0.8 * lasting + scatter * noise.normal();
         let tooth = saw * f64::from(step % period) / f64::from(period);
         let grown = grows * fault.map_or(0.0, |fault| f64::from(step.saturating_sub(fault)));
@@ -169,7 +215,7 @@ fn starvation(level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u32
     let (mut others, mut change_at) = (noise.count(1, 5), noise.count(300, 600));
     let (mut whose, mut until) = (0, 0.0);
     let mut detector = Starvation::default();
-    first(Kind::Starvation, |step| {
+    first(Scene::Starvation, |step| {
         let is_wrong = fault.is_some_and(|fault| step >= fault);
         if step >= change_at {
             (others, change_at) = (noise.count(1, 5), step + noise.count(300, 600));
@@ -189,7 +235,7 @@ fn stuck_hold(level: Level, fault: Option<u32>, noise: &mut Noise) -> Option<u32
     let spread = level.pick(0.3, 0.6, 1.0);
     let (mut load, mut detector) = (Load::new(0.5), StuckHold::default());
     let (mut is_free, mut until) = (false, 0.0);
-    first(Kind::StuckHold, |step| {
+    first(Scene::StuckHold, |step| {
         let now = f64::from(step) / 2.0;
         while until <= now {
             is_free = !is_free;

@@ -1,9 +1,10 @@
 //! Many scenes of one kind at one level, with the fault and without: what was found rightly, wrongly, and not at all.
 
-use berth_model::watch::{Foreseen, Kind};
+use berth_model::watch::Foreseen;
 use serde::Serialize;
 
 use super::noise::Noise;
+use super::scenes::Scene;
 use super::{Level, scenes};
 use crate::bench::quantiles::Quantiles;
 
@@ -11,7 +12,8 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Trial {
-    pub kind: Kind,
+    #[serde(rename = "kind")]
+    pub scene: Scene,
     pub level: Level,
     pub with_fault: u32,
     pub without_fault: u32,
@@ -37,17 +39,17 @@ pub struct Trial {
     pub foreseen_over_plain: Option<f64>,
 }
 
-pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
+pub fn measure(scene: Scene, level: Level, runs: u32, seed: u64) -> Trial {
     let (mut found, mut wrongly, mut delays, mut leads) = (0, 0, Vec::new(), Vec::new());
     let (mut leads_on_average, mut missed, mut before) = (Vec::new(), 0_u32, 0_u32);
     let (mut error, mut plain_error) = (0.0, 0.0);
     let (mut alarms, mut calm_steps) = (0_u32, 0_u32);
     for run in 0..runs {
         // Faults come in the third quarter of a scene at the latest: there has to be time to notice.
-        let mut noise = Noise::new(seed_of(kind, level, run, seed));
-        let length = scenes::length(kind);
+        let mut noise = Noise::new(seed_of(scene, level, run, seed));
+        let length = scene.length();
         let fault = noise.count(length * 4 / 10, length * 6 / 10);
-        let played = scenes::play(kind, level, Some(fault), &mut noise);
+        let played = scenes::play(scene, level, Some(fault), &mut noise);
         missed += u32::from(played.missed.is_some());
         if let Some(Foreseen { error: own, plain_error: plain }) = played.foreseen {
             (error, plain_error) = (error + own, plain_error + plain);
@@ -64,14 +66,14 @@ pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
             Some(_) => wrongly += 1,
             None => {}
         }
-        let mut noise = Noise::new(seed_of(kind, level, run, !seed));
-        let alarm = scenes::play(kind, level, None, &mut noise).found;
+        let mut noise = Noise::new(seed_of(scene, level, run, !seed));
+        let alarm = scenes::play(scene, level, None, &mut noise).found;
         alarms += u32::from(alarm.is_some());
         calm_steps += alarm.map_or(length, |step| step + 1);
     }
     wrongly += alarms;
     Trial {
-        kind,
+        scene,
         level,
         with_fault: runs,
         without_fault: runs,
@@ -88,7 +90,7 @@ pub fn measure(kind: Kind, level: Level, runs: u32, seed: u64) -> Trial {
     }
 }
 
-fn seed_of(kind: Kind, level: Level, run: u32, seed: u64) -> u64 {
-    let scene = (kind as u64) * 8 + level as u64;
+fn seed_of(scene: Scene, level: Level, run: u32, seed: u64) -> u64 {
+    let scene = (scene as u64) * 8 + level as u64;
     seed.wrapping_mul(1_000_003).wrapping_add(scene).wrapping_mul(1_000_003).wrapping_add(u64::from(run))
 }
