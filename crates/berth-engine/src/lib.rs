@@ -50,7 +50,7 @@ pub use guarded::Guarded;
 use kernels::slos::{self, Slos};
 use kernels::{Kernels, Known};
 use log::log_change;
-use manage::{Manager, Unmanaged};
+use manage::{Annals, Manager, Unmanaged};
 pub use once::sample_once;
 pub use sources::Names;
 use sources::{Sources, ask_names};
@@ -297,7 +297,10 @@ impl Loop {
         let now = self.steady.date(clock::anchor());
         let by_looks = self.manager.as_ref().is_ok_and(Manager::goes_by_looks);
         let bandwidth = self.kernels.as_ref().is_some_and(Kernels::has_clients);
-        self.sources.look(Wish { bandwidth, ..self.monitor.wish(now.mono, by_looks) });
+        let wish = self.monitor.wish(now.mono, by_looks);
+        let within = self.kernels.as_ref().and_then(Kernels::look_within);
+        let look_in = within.map_or(wish.look_in, |within| within.min(wish.look_in));
+        self.sources.look(Wish { bandwidth, look_in, ..wish });
         let mut snapshot = Snapshot { probes: self.sources.probe_counters(), ..self.monitor.snapshot(&now) };
         snapshot.kernels = self.kernels.as_ref().and_then(Kernels::level);
         self.answer_kernels(&snapshot, &now);
@@ -322,24 +325,23 @@ impl Loop {
         }
         let shown = &*snapshot;
         // The level of kernels is told what is known of those who take part there, before anybody is held.
-        let mut tell_kernels = |manager: Option<&Manager>| {
+        let mut tell_kernels = |annals: &Annals, is_held: &dyn Fn(&TenantKey) -> bool| {
             let Some(kernels) = kernels else { return };
-            let terms =
-                |tenant: &TenantKey| kernel_terms(monitor, shown, kernel_rules, tenant, slos.said(tenant).as_ref());
-            let is_held = |tenant: &TenantKey| manager.is_some_and(|manager| manager.is_kept_off(tenant, now.mono));
+            let terms = |tenant: &TenantKey| {
+                kernel_terms(monitor, shown, annals, kernel_rules, tenant, slos.said(tenant).as_ref())
+            };
             let noticed = |tenant: &TenantKey| watch.noticed(tenant, now.mono);
             let mps_servers = monitor.mps_servers();
-            kernels.attend(
-                shown,
-                &Known { terms: &terms, is_held: &is_held, noticed: &noticed, mps_servers: &mps_servers },
-            );
+            kernels.attend(shown, &Known { terms: &terms, is_held, noticed: &noticed, mps_servers: &mps_servers });
         };
-        if manager.is_err() {
-            tell_kernels(None);
+        if let Err(unmanaged) = &*manager {
+            tell_kernels(&unmanaged.annals, &|_| false);
         }
         if let Ok(manager) = manager {
             let labels = |tenant: &TenantKey| monitor.labels_of(tenant).cloned();
-            let mut decided = |manager: &Manager| tell_kernels(Some(manager));
+            let mut decided = |manager: &Manager| {
+                tell_kernels(manager.annals(), &|tenant| manager.is_kept_off(tenant, now.mono));
+            };
             let outcome = manager.turn(shown, &labels, &self.deadlines, &mut decided, now);
             self.turn_at = outcome.again_at;
             changes.extend(outcome.changes.into_iter().map(|change| manager.change(change)));
@@ -409,7 +411,7 @@ impl Loop {
                     let may =
                         |caller: &Caller, tenant: &TenantKey, name: &str| may_decide(monitor, caller, tenant, name);
                     let terms = |tenant: &TenantKey, said: Option<&SetSlo>| {
-                        kernel_terms(monitor, snapshot, &self.kernel_rules, tenant, said)
+                        kernel_terms(monitor, snapshot, annals(&self.manager), &self.kernel_rules, tenant, said)
                     };
                     let stage = slos::Stage { snapshot, terms: &terms, may: &may, now };
                     self.slos.ask(&caller, ask, reply, &stage);
@@ -509,14 +511,24 @@ impl Loop {
 fn kernel_terms(
     monitor: &Monitor,
     snapshot: &Snapshot,
+    annals: &Annals,
     rules: &KernelSettings,
     tenant: &TenantKey,
     said: Option<&SetSlo>,
 ) -> kernels::Terms {
     let labels = monitor.labels_of(tenant);
-    let shown = snapshot.tasks.iter().find(|row| row.tenant.is(tenant)).and_then(|row| row.owner.clone());
-    let owners = owners(shown, labels, monitor.uids_of(tenant));
-    kernels::terms(tenant, labels, &owners, said, rules)
+    let row = snapshot.tasks.iter().find(|row| row.tenant.is(tenant));
+    let seen = row.and_then(|row| annals.before(row)).and_then(|before| before.peak_memory_bytes);
+    let owners = owners(row.and_then(|row| row.owner.clone()), labels, monitor.uids_of(tenant));
+    kernels::terms(tenant, labels, &owners, said, rules, seen)
+}
+
+/// What is remembered, also where nobody can be held.
+fn annals(manager: &Result<Manager, Unmanaged>) -> &Annals {
+    match manager {
+        Ok(manager) => manager.annals(),
+        Err(unmanaged) => &unmanaged.annals,
+    }
 }
 
 /// The GPU a person means, by its index or its UUID.

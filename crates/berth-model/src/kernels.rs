@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{GpuIndex, GpuUuid, TenantKey};
+use crate::quantity::Bytes;
 use crate::settings::KernelPolicyName;
 use crate::slo::Slo;
 use crate::time::Mono;
@@ -172,10 +173,48 @@ pub struct KernelRow {
     /// Share of the memory's bandwidth it uses while it runs, 0 to 1; `None` where the GPU does not count it, and until it is known.
     #[serde(default)]
     pub bandwidth_share: Option<f64>,
+    /// SMs that all of its work is confined to now; `None`: it may use all of them.
+    #[serde(default)]
+    pub confined_to_sms: Option<u32>,
+    /// What was seen of those that ran beside it.
+    #[serde(default)]
+    pub slowed_by: Vec<SlowedBy>,
+    #[serde(flatten)]
+    pub memory: MemoryFigures,
     #[serde(flatten)]
     pub requests: RequestFigures,
     #[serde(flatten)]
     pub counters: KernelCounters,
+}
+
+/// How much the company of another slows one, as learned from both running at the same time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlowedBy {
+    /// As people call it.
+    pub name: String,
+    /// ρ of policies, 0 to 1: what is lost where both can use half of the GPU.
+    pub rho: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// 0: nothing was seen; 1: much was.
+    pub confidence: f64,
+}
+
+/// Device memory of all its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryFigures {
+    /// What they have, as their libraries tell of them.
+    #[serde(default)]
+    pub memory_allocated_bytes: Option<Bytes>,
+    /// The most it may have now, by its own limit and by what is kept for others; `None`: as much as there is.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<Bytes>,
+    /// What is free and kept for it; `None` without a reservation, and where it is not known what is free.
+    #[serde(default)]
+    pub memory_kept_bytes: Option<Bytes>,
+    /// What it has reserved and neither has nor is free; `None` likewise.
+    #[serde(default)]
+    pub memory_missing_bytes: Option<Bytes>,
 }
 
 /// Requests of all its processes, as their libraries tell of them.

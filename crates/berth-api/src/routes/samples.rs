@@ -7,8 +7,8 @@ use berth_model::cluster::report::About;
 use berth_model::deadline::{Origin, Risk, Spread, Tally, Unit};
 use berth_model::hold::Means;
 use berth_model::kernels::{
-    AutoChoice, GpuPolicy, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, PolicyFigures,
-    RequestFigures, WindowFigures,
+    AutoChoice, GpuPolicy, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, MemoryFigures,
+    PolicyFigures, RequestFigures, SlowedBy, WindowFigures,
 };
 use berth_model::settings::{KernelPolicyName, PolicyName};
 use berth_model::snapshot::{
@@ -62,6 +62,14 @@ pub(crate) fn kernel_row() -> KernelRow {
         prediction_off: Some(-0.01),
         sm_share: Some(0.8),
         bandwidth_share: Some(0.35),
+        confined_to_sms: Some(64),
+        slowed_by: vec![SlowedBy { name: "trainer".into(), rho: 0.2, error: 0.01, confidence: 0.9 }],
+        memory: MemoryFigures {
+            memory_allocated_bytes: Some(Bytes::from_mib(2_048)),
+            memory_limit_bytes: Some(Bytes::from_mib(10_240)),
+            memory_kept_bytes: Some(Bytes::from_mib(6_144)),
+            memory_missing_bytes: Some(Bytes(0)),
+        },
         requests: RequestFigures {
             requests: 5_000,
             requests_per_second: Some(200.0),

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::{ClientId, End, Shim};
-use berth_model::Mono;
+use berth_model::slo::MemorySize;
+use berth_model::{Mono, TenantKey};
 use berth_policy::kernels::{self, Member, Orders, Plan};
 
 use super::gpu::{Cast, Gpu};
 use super::links::Pair;
+use super::memory::Holder;
 use super::orders::{Everybody, Told};
 use super::room;
 
@@ -89,7 +91,6 @@ impl Gpu {
                 long: kernels::limited(gpu, settings, &limits),
                 longest_stop: settings.longest_stop.get(),
                 copy_bytes_per_second: limits.copy.map(|bytes| bytes.0),
-                memory_bytes: limits.memory.map(|bytes| bytes.0),
             };
             let (part, is_free) = (lane.settled.given(), self.offences.frees(*end));
             let everybody = Everybody::of(settings, self.has_strangers);
@@ -101,6 +102,34 @@ impl Gpu {
             {
                 client.order(end.lane, told);
             }
+        }
+    }
+
+    /// How much memory each process may have is no matter of the plan: it follows what everybody has, look by look.
+    pub(super) fn order_memory(&mut self, cast: &mut Cast<'_>, now: Mono) {
+        let mut holders: BTreeMap<TenantKey, Holder> = BTreeMap::new();
+        for (id, end) in &self.ends {
+            let Some(client) = cast.clients.get(id) else { continue };
+            let Some(lane) = client.lanes.get(&end.lane) else { continue };
+            let tenant = &client.facts.tenant;
+            let holder = holders.entry(tenant.clone()).or_insert_with(|| {
+                let slo = cast.standings.get(tenant).map(|standing| &standing.slo);
+                let stated = |size: Option<MemorySize>| size.and_then(MemorySize::stated).map(|bytes| bytes.0);
+                let reserves = slo.and_then(|slo| stated(slo.memory_reserve)).filter(|_| self.is_seen(tenant, cast));
+                let cap = slo.and_then(|slo| stated(slo.constraints.memory));
+                Holder { came: id.0, cap, reserves: reserves.unwrap_or(0), ..Holder::default() }
+            });
+            holder.pids.insert(client.facts.process.pid);
+            holder.has = holder.has.saturating_add(lane.doing.memory_bytes);
+        }
+        self.memory.look(&holders, now);
+        for (id, end) in &self.ends {
+            let Some(client) = cast.clients.get_mut(id) else { continue };
+            let own = client.lanes.get(&end.lane).map_or(0, |lane| lane.doing.memory_bytes);
+            let room = self.memory.room(&client.facts.tenant);
+            // Of nothing left a byte is the least that is no freedom.
+            let limit = room.limit.map(|limit| limit.saturating_sub(room.has.saturating_sub(own)).max(1));
+            client.order_memory(end.lane, limit);
         }
     }
 

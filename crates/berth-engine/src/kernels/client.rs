@@ -74,6 +74,8 @@ pub(super) struct Lane {
     last: Option<(Mono, Duration)>,
     pub settled: Settled,
     orders: Option<Told>,
+    /// The most memory it was told it may have.
+    memory_limit: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -161,6 +163,16 @@ impl Client {
         }
     }
 
+    /// The most device memory it may have there; `None`: as much as there is.
+    pub fn order_memory(&mut self, lane: u8, limit: Option<u64>) {
+        let (pages, Some(own)) = (&self.pages, self.lanes.get_mut(&lane)) else { return };
+        if own.memory_limit != limit {
+            own.memory_limit = limit;
+            pages.orders.lanes[usize::from(lane)].memory_bytes.store(limit.unwrap_or(0), Ordering::Relaxed);
+            pages.orders.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// SMs it is confined to now.
     pub fn confined_to(&self, lane: u8) -> Option<u32> {
         let lane = self.lanes.get(&lane)?;
@@ -200,6 +212,7 @@ impl Lane {
             last: None,
             settled: Settled::default(),
             orders: None,
+            memory_limit: None,
         }
     }
 

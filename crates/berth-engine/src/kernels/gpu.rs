@@ -7,6 +7,7 @@ use berth_host::shim::{ClientId, End, Shim};
 use berth_model::kernels::WindowFigures;
 use berth_model::settings::KernelSettings;
 use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
+use berth_policy::kernels::interference::Rho;
 use berth_policy::kernels::{self, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene, Work};
 use berth_proto::shim::Sample;
 
@@ -15,6 +16,7 @@ use super::client::{Client, Lane};
 use super::guests::{Beside, Crew, Guest};
 use super::links::Links;
 use super::measure::Meter;
+use super::memory::Memory;
 use super::offences::Offences;
 use super::profile::took_ns;
 use super::record::Record;
@@ -40,6 +42,7 @@ pub(super) struct Gpu {
     pub(super) met: BTreeMap<ClientId, (TenantKey, u32)>,
     pub(super) learned: Learned,
     pub(super) bandwidth: Bandwidth,
+    pub memory: Memory,
     pub(super) windows: Windows,
     pub(super) meter: Meter,
     /// What the latest window came to, and when it was over.
@@ -97,6 +100,7 @@ impl Gpu {
             met: BTreeMap::new(),
             learned: Learned::default(),
             bandwidth: Bandwidth::default(),
+            memory: Memory::default(),
             windows: Windows::default(),
             meter: Meter::default(),
             latest: None,
@@ -116,6 +120,11 @@ impl Gpu {
     /// The plan that is carried out counts no longer.
     pub fn plan_anew(&mut self) {
         self.planned_for.clear();
+    }
+
+    /// Whether the driver has seen this tenant here.
+    pub(super) fn is_seen(&self, tenant: &TenantKey, cast: &Cast<'_>) -> bool {
+        cast.standings.get(tenant).is_some_and(|standing| standing.gpus.contains(&self.uuid))
     }
 
     /// Whether there is anything to plan: two tenants that could be in each other's way.
@@ -140,6 +149,7 @@ impl Gpu {
     /// Plans anew where the last plan is over or somebody it counted on has come, gone, begun or ended; and carries it out.
     /// Whether it did.
     pub fn plan(&mut self, policy: Option<&dyn KernelPolicy>, cast: &mut Cast<'_>, shim: &Shim, now: Mono) -> bool {
+        self.order_memory(cast, now);
         let Some(policy) = policy.filter(|_| self.is_shared()) else {
             self.unlinked.clear();
             if self.plan.take().is_some() {
@@ -277,6 +287,12 @@ impl Gpu {
         let served = self.ends.iter().filter_map(|(id, end)| Some((*id, lane(end)?.served_ns))).collect();
         let (is_known, at_once) = (!self.has_strangers, self.place(cast).concurrent);
         self.bandwidth.saw(seen, served, is_known, at_once);
+    }
+
+    /// Whose company was seen to slow this one, and how much.
+    pub fn slowed_by(&self, who: ClientId) -> impl Iterator<Item = (ClientId, Rho)> {
+        let seen = self.learned.interference.seen(kernels::ClientId(who.0));
+        seen.map(|(other, rho)| (ClientId(other.0), rho))
     }
 
     pub fn reason(&self, who: ClientId) -> Option<Reason> {

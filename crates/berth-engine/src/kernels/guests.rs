@@ -42,7 +42,6 @@ pub(super) struct Doings {
 pub(super) struct Crew {
     busy: usize,
     copying: usize,
-    memory_bytes: u128,
 }
 
 /// What the other processes of the same tenant take of its limits.
@@ -50,7 +49,6 @@ pub(super) struct Crew {
 pub(super) struct Beside {
     pub busy: usize,
     pub copying: usize,
-    pub memory_bytes: u64,
 }
 
 impl Guest {
@@ -84,16 +82,13 @@ impl Crew {
     pub fn add(&mut self, lane: &Lane, now: Mono) {
         self.busy += usize::from(lane.doing.busy);
         self.copying += usize::from(copies(lane, now));
-        self.memory_bytes += u128::from(lane.doing.memory_bytes);
     }
 
     /// What those of them take that are not this one.
     pub fn without(&self, lane: &Lane, now: Mono) -> Beside {
-        let memory_bytes = self.memory_bytes.saturating_sub(lane.doing.memory_bytes.into());
         Beside {
             busy: self.busy.saturating_sub(usize::from(lane.doing.busy)),
             copying: self.copying.saturating_sub(usize::from(copies(lane, now))),
-            memory_bytes: u64::try_from(memory_bytes).unwrap_or(u64::MAX),
         }
     }
 }
@@ -115,8 +110,6 @@ impl Beside {
         let limits = &mut own.constraints;
         limits.most = limits.most.map(share);
         limits.copy = limits.copy.map(|bytes| Bytes((bytes.0 / copying as u64).max(1)));
-        // Of nothing left a byte is the least that is no freedom.
-        limits.memory = limits.memory.map(|bytes| Bytes(bytes.0.saturating_sub(self.memory_bytes).max(1)));
         own
     }
 }
@@ -141,19 +134,10 @@ mod tests {
 
     #[test]
     fn eight_processes_have_together_what_one_would_have() {
-        let whole =
-            slo(&[("most", "80%"), ("reserve", "40%"), ("throughput", "800/s"), ("copy", "8GB/s"), ("memory", "10GB")]);
-        let one = Beside { busy: 7, copying: 7, memory_bytes: 9_000_000_000 }.part_of(&whole);
-        let expected =
-            slo(&[("most", "10%"), ("reserve", "5%"), ("throughput", "100/s"), ("copy", "1GB/s"), ("memory", "1GB")]);
+        let whole = slo(&[("most", "80%"), ("reserve", "40%"), ("throughput", "800/s"), ("copy", "8GB/s")]);
+        let one = Beside { busy: 7, copying: 7 }.part_of(&whole);
+        let expected = slo(&[("most", "10%"), ("reserve", "5%"), ("throughput", "100/s"), ("copy", "1GB/s")]);
         assert_eq!(one, expected);
         assert_eq!(Beside::default().part_of(&whole), whole, "one alone has all of it");
-    }
-
-    #[test]
-    fn what_is_used_up_is_not_without_limit() {
-        let whole = slo(&[("memory", "1GB")]);
-        let left = Beside { memory_bytes: u64::MAX, ..Beside::default() }.part_of(&whole).constraints.memory;
-        assert_eq!(left, Some(Bytes(1)));
     }
 }

@@ -52,8 +52,11 @@ impl Gpu {
             let Some(client) = cast.clients.get_mut(id) else { continue };
             client.read(end.lane, now);
             let tenant = client.facts.tenant.clone();
-            let is_seen = cast.standings.get(&tenant).is_some_and(|standing| standing.gpus.contains(&self.uuid));
-            let Some(lane) = client.lanes.get(&end.lane).filter(|_| is_seen) else { continue };
+            let is_seen = self.is_seen(&tenant, cast);
+            let Some(lane) = cast.clients.get(id).and_then(|client| client.lanes.get(&end.lane)).filter(|_| is_seen)
+            else {
+                continue;
+            };
             let (busy, may_run) = (lane.doing.busy, true);
             let demand = lane.book.profile(None).demand.unwrap_or(1.0);
             present.insert(*id, Present { end: *end, tenant, busy, may_run, demand });

@@ -19,6 +19,7 @@ mod lead;
 mod links;
 mod look;
 mod measure;
+mod memory;
 mod offences;
 mod orders;
 mod places;
@@ -49,7 +50,9 @@ use berth_host::procs::Registry;
 use berth_host::shim::{Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Snapshot, TaskRow, TenantKey};
+use berth_model::{
+    BandwidthUse, Bytes, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Sample, Snapshot, TaskRow, TenantKey,
+};
 
 use crate::watch::Noticed;
 use standing::{Standing, standing};
@@ -64,6 +67,8 @@ const CALM: Duration = Duration::from_millis(10);
 const ALONE: Duration = Duration::from_millis(100);
 /// How often what is shown is made anew.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
+/// How old what is known of free memory may get where some is reserved.
+const FREE_EVERY: Duration = Duration::from_secs(1);
 /// What is taken in before the next look.
 const BATCH: usize = 256;
 
@@ -75,6 +80,7 @@ enum Input {
     Gpus(OnGpus),
     Exited(ProcKey),
     Bandwidth(Vec<BandwidthUse>),
+    Sample(Box<Sample>),
     Policy(Option<GpuUuid>, KernelPolicyName),
     Stop,
 }
@@ -84,6 +90,7 @@ enum Input {
 struct OnGpus {
     indices: BTreeMap<GpuUuid, GpuIndex>,
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
+    memory: BTreeMap<GpuUuid, Bytes>,
 }
 
 /// What the loop knows beside its snapshot.
@@ -105,6 +112,8 @@ struct Shared {
     level: Option<KernelLevel>,
     /// Who is to be kept from running for a moment, and why.
     keep_off: BTreeMap<TenantKey, String>,
+    /// Somebody has reserved memory: what is free has to be known.
+    keeps_memory: bool,
 }
 
 /// The running thread; dropping it frees everybody and hangs up.
@@ -141,6 +150,7 @@ impl Kernels {
         match event {
             Event::ProcessExited { process, .. } => self.tell(Input::Exited(*process)),
             Event::Bandwidth(uses) => self.tell(Input::Bandwidth(uses.clone())),
+            Event::Sample(sample) if self.has_clients() => self.tell(Input::Sample(Box::new(sample.clone()))),
             _ => {}
         }
     }
@@ -148,6 +158,12 @@ impl Kernels {
     /// Whether somebody takes part or asks to.
     pub fn has_clients(&self) -> bool {
         !self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.is_empty()
+    }
+
+    /// How soon the driver has to be asked again what is free; `None` where nobody goes by it.
+    pub fn look_within(&self) -> Option<Duration> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.keeps_memory.then_some(FREE_EVERY)
     }
 
     /// `None`: on all GPUs.
@@ -205,7 +221,9 @@ impl OnGpus {
             let is_own = |pid: &&u32| !(served.contains(gpu) && mps_servers.contains(pid));
             pids.entry(gpu.clone()).or_default().extend(task.pids.iter().filter(is_own));
         }
-        Self { indices, pids }
+        let memory =
+            snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.memory_total_bytes?))).collect();
+        Self { indices, pids, memory }
     }
 }
 
@@ -234,9 +252,13 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
             match input {
                 Input::Client(told) => world.hear(told, clock::now()),
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
-                Input::Gpus(OnGpus { indices, pids }) => world.meet_gpus(indices, pids),
+                Input::Gpus(OnGpus { indices, pids, memory }) => {
+                    world.meet_gpus(indices, pids);
+                    world.know_sizes(memory);
+                }
                 Input::Exited(process) => world.exited(process),
                 Input::Bandwidth(uses) => world.see_bandwidth(&uses),
+                Input::Sample(sample) => world.see_memory(&sample),
                 Input::Policy(gpu, policy) => world.set_policy(gpu, policy, clock::now()),
                 Input::Stop => return world.end(),
             }

@@ -57,7 +57,6 @@ impl Told {
         page.long_ns.store(short(long_ns), Ordering::Relaxed);
         page.longest_stop_ns.store(nanos(orders.longest_stop), Ordering::Relaxed);
         page.copy_bytes_per_second.store(orders.copy_bytes_per_second.unwrap_or(0), Ordering::Relaxed);
-        page.memory_bytes.store(orders.memory_bytes.unwrap_or(0), Ordering::Relaxed);
         let Everybody { sample_every, preempt, yield_slice, lead_slice } = everybody;
         page.sample_every.store(sample_every, Ordering::Relaxed);
         page.preempt_ns.store(short(nanos(preempt)), Ordering::Relaxed);
@@ -108,7 +107,6 @@ mod tests {
                 long: None,
                 longest_stop: Duration::ZERO,
                 copy_bytes_per_second: None,
-                memory_bytes: None,
             };
             Told {
                 orders,

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_host::shim::ClientId;
-use berth_model::kernels::{AutoChoice, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals};
+use berth_host::shim::{ClientId, End};
+use berth_model::kernels::{
+    AutoChoice, GpuWindow, KernelCounters, KernelLevel, KernelRole, KernelRow, KernelTotals, MemoryFigures, SlowedBy,
+};
 use berth_model::settings::KernelSettings;
-use berth_model::{Anchor, GpuIndex, GpuUuid, TenantKey};
+use berth_model::{Anchor, Bytes, GpuIndex, GpuUuid, TenantKey};
 use berth_policy::kernels::Reason;
+use berth_policy::kernels::interference::Rho;
 
 use super::client::{Client, Lane};
 use super::gpu::Gpu;
+use super::memory::Room;
 use super::policies::Policies;
 use super::standing::Standing;
 
@@ -102,6 +106,11 @@ impl Scene<'_> {
             prediction_off: book.and_then(|book| book.off()),
             sm_share: profile.demand,
             bandwidth_share: lanes.iter().filter_map(|(id, _)| gpu.bandwidth.of(*id)).max_by(f64::total_cmp),
+            confined_to_sms: gpu_lanes(gpu, lanes)
+                .filter_map(|end| self.clients.get(&end.client)?.confined_to(end.lane))
+                .min(),
+            slowed_by: self.slowed_by(gpu, lanes),
+            memory: memory(gpu.memory.room(tenant)),
             requests: guest.map(|guest| guest.goals.figures()).unwrap_or_default(),
             counters: counters(lanes),
         }
@@ -110,6 +119,20 @@ impl Scene<'_> {
     /// Whether those that yield to it do for what it was promised, and not in their turn.
     fn has_lead(&self, gpu: &Gpu, tenant: &TenantKey) -> bool {
         gpu.leads_by_goal(tenant, self.standings, self.anchor.mono)
+    }
+
+    /// Of each other tenant, by the two processes of which most was seen.
+    fn slowed_by(&self, gpu: &Gpu, lanes: &[(ClientId, &Lane)]) -> Vec<SlowedBy> {
+        let mut by_name: BTreeMap<String, SlowedBy> = BTreeMap::new();
+        for (other, Rho { mean, error, confidence }) in lanes.iter().flat_map(|(id, _)| gpu.slowed_by(*id)) {
+            let Some(name) = self.name_of(other) else { continue };
+            let seen = SlowedBy { name: name.clone(), rho: mean, error, confidence };
+            let known = by_name.entry(name).or_insert_with(|| seen.clone());
+            if seen.confidence > known.confidence {
+                *known = seen;
+            }
+        }
+        by_name.into_values().collect()
     }
 
     fn name_of(&self, client: ClientId) -> Option<String> {
@@ -141,6 +164,20 @@ fn role(gpu: &Gpu, has_lead: bool, lanes: &[(ClientId, &Lane)], leaders: &BTreeS
         KernelRole::Equal
     } else {
         KernelRole::Yields
+    }
+}
+
+/// Where these are on the GPU.
+fn gpu_lanes<'a>(gpu: &'a Gpu, lanes: &'a [(ClientId, &Lane)]) -> impl Iterator<Item = &'a End> {
+    lanes.iter().filter_map(|(id, _)| gpu.ends.get(id))
+}
+
+fn memory(room: Room) -> MemoryFigures {
+    MemoryFigures {
+        memory_allocated_bytes: Some(Bytes(room.has)),
+        memory_limit_bytes: room.limit.map(Bytes),
+        memory_kept_bytes: room.kept.map(Bytes),
+        memory_missing_bytes: room.missing.map(Bytes),
     }
 }
 

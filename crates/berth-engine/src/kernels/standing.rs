@@ -7,7 +7,7 @@ use berth_model::settings::KernelSettings;
 use berth_model::slo::{GoalBound, Weight, heaviest, within};
 use berth_model::snapshot::TaskRow;
 use berth_model::watch::Kind;
-use berth_model::{GpuUuid, ProcessKind, Slo, TenantKey};
+use berth_model::{Bytes, GpuUuid, ProcessKind, Slo, TenantKey};
 use berth_policy::kernels::Voice;
 use berth_store::slos::SetSlo;
 
@@ -23,7 +23,7 @@ pub(crate) struct Standing {
     /// `None`: not known yet.
     pub takes_part: Option<bool>,
     pub slo: Slo,
-    /// Labels that could not be read, and goals that the bounds change, in words.
+    /// Labels that could not be read, goals that the bounds change, and what became of those that are to be learned, in words.
     pub wrong: Vec<String>,
     /// Where the driver has seen it.
     pub gpus: BTreeSet<GpuUuid>,
@@ -49,17 +49,20 @@ pub(crate) struct Terms {
     pub heaviest: Option<Weight>,
 }
 
-/// `said`: what a person has said goes before the labels. Whoever said it, the bounds count, unless it was root.
+/// `said`: what a person has said goes before the labels. Whoever said it, the bounds count, unless it was root. `seen`: the most device memory
+/// that the like of it took before.
 pub(crate) fn terms(
     tenant: &TenantKey,
     labels: Option<&BTreeMap<String, String>>,
     owners: &[String],
     said: Option<&SetSlo>,
     settings: &KernelSettings,
+    seen: Option<Bytes>,
 ) -> Terms {
     let (by_labels, wrong) = labels.map(Slo::from_labels).unwrap_or_default();
     let mut wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
-    let asked = said.map_or(by_labels, |said| said.slo.clone());
+    let mut asked = said.map_or(by_labels, |said| said.slo.clone());
+    wrong.extend(asked.learn(seen));
     let bounds: &[GoalBound] = if said.is_some_and(|said| said.by_uid == 0) { &[] } else { &settings.bounds };
     let who = Who { labels, owners, given: None };
     let (slo, outside) = within(bounds, who, asked);
@@ -108,6 +111,7 @@ fn takes_part(
 
 #[cfg(test)]
 mod tests {
+    use berth_model::slo::MemorySize;
     use berth_model::{ContainerId, Runtime};
 
     use super::*;
@@ -144,7 +148,7 @@ mod tests {
         let voice = |bound: &str, weight: &str| {
             let labels = BTreeMap::from([("berth.slo.weight".to_owned(), weight.to_owned())]);
             let settings = KernelSettings { bounds: vec![bound.parse().unwrap()], ..KernelSettings::default() };
-            let terms = terms(&tenant, Some(&labels), &[], None, &settings);
+            let terms = terms(&tenant, Some(&labels), &[], None, &settings, None);
             standing(&tenant, &[], terms, false, noticed(1.5)).voice
         };
         assert_eq!(voice("everybody weight ..10", "10"), Voice::default());
@@ -160,7 +164,7 @@ mod tests {
         let bounds = vec!["everybody latency 5ms..".parse().unwrap()];
         let settings = KernelSettings { bounds, ..KernelSettings::default() };
         let counts = |said: Option<&SetSlo>| {
-            let terms = terms(&tenant, Some(&labels), &[], said, &settings);
+            let terms = terms(&tenant, Some(&labels), &[], said, &settings, None);
             (terms.slo.latency.map(|latency| latency.to_string()), terms.wrong.len())
         };
         assert_eq!(counts(None), (Some("p99:5ms".to_owned()), 1));
@@ -169,5 +173,19 @@ mod tests {
         assert_eq!(counts(Some(&said(7))), (Some("p99:5ms".to_owned()), 1));
         assert_eq!(counts(Some(&said(0))), (Some("p99:1ms".to_owned()), 0));
         assert_eq!(counts(Some(&SetSlo { slo: Slo::default(), ..said(7) })), (None, 0));
+    }
+
+    #[test]
+    fn what_is_learned_is_bounded_like_what_is_stated() {
+        let labels = BTreeMap::from([("berth.slo.memory-reserve".to_owned(), "auto".to_owned())]);
+        let bounds = vec!["everybody memory-reserve ..4GB".parse().unwrap()];
+        let settings = KernelSettings { bounds, ..KernelSettings::default() };
+        let counts = |seen| {
+            let terms = terms(&TenantKey::User { uid: 7 }, Some(&labels), &[], None, &settings, seen);
+            (terms.slo.memory_reserve.and_then(MemorySize::stated), terms.wrong.len())
+        };
+        assert_eq!(counts(None), (None, 1), "nothing is known, and that is told");
+        assert_eq!(counts(Some(Bytes(800_000_000))), (Some(Bytes(900_000_000)), 1));
+        assert_eq!(counts(Some(Bytes(8_000_000_000))), (Some(Bytes(4_000_000_000)), 2));
     }
 }

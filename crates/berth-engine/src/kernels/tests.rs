@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_model::kernels::{KernelNews, KernelRole};
 use berth_model::settings::KernelPolicyName;
 use berth_model::watch::Kind;
+use berth_model::{Bytes, GpuIndex, GpuReading, GpuSample, Sample};
 use berth_policy::kernels::Voice;
 use berth_proto::shim::{MOST_YIELDS, Request};
 
@@ -296,6 +297,45 @@ fn limits_are_of_the_tenant_and_not_of_each_process() {
     };
     assert_eq!(told(&one), (10_000_000_000, 4_000_000_000));
     assert_eq!(told(&other), (3_000_000_000, 4_000_000_000));
+    one.ledger.lanes[0].memory_bytes.store(10_000_000_000, Ordering::Release);
+    stage.pass(ms(2), &mut [&mut one, &mut other]);
+    assert_eq!(told(&other).0, 1, "what is used up is not without limit, which 0 would be");
+}
+
+/// The driver has seen so much used of the first GPU.
+fn sees_used(stage: &mut Stage, gib: u64) {
+    let reading = GpuReading::Ok { memory_used: Some(Bytes(gib << 30)), core: None, processes: Ok(vec![]) };
+    let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
+    stage.world.see_memory(&Sample { at: stage.now, gpus, ..Sample::default() });
+}
+
+#[test]
+fn memory_that_is_reserved_is_kept_from_others_whether_they_came_before_or_after() {
+    let mut stage = Stage::start();
+    stage.world.meet_gpus([(gpu(0), GpuIndex(0))].into(), [].into());
+    stage.world.know_sizes([(gpu(0), Bytes(80 << 30))].into());
+    let mut trainer = stage.client("trainer", &[]);
+    let limit = |client: &Client| client.lane().memory_bytes.load(Ordering::Relaxed) >> 30;
+    stage.pass(ms(2), &mut [&mut trainer]);
+    assert_eq!(limit(&trainer), 0, "nobody has reserved any");
+    assert!(!stage.shared.lock().unwrap().keeps_memory);
+    let mut server = stage.client("server", &[("memory-reserve", "20GiB")]);
+    stage.pass(ms(2), &mut [&mut trainer, &mut server]);
+    assert!(stage.shared.lock().unwrap().keeps_memory, "what is free is to be asked for");
+    sees_used(&mut stage, 10);
+    stage.pass(ms(2), &mut [&mut trainer, &mut server]);
+    assert_eq!((limit(&trainer), limit(&server)), (50, 0));
+    trainer.ledger.lanes[0].memory_bytes.store(30 << 30, Ordering::Release);
+    let mut late = stage.client("late", &[]);
+    stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);
+    assert_eq!((limit(&trainer), limit(&late)), (50, 20), "30 of the 50 that nobody has reserved are taken");
+    let row = stage.row("server");
+    assert_eq!(row.memory.memory_kept_bytes, Some(Bytes(20 << 30)));
+    assert_eq!(stage.row("late").memory.memory_limit_bytes, Some(Bytes(20 << 30)));
+    // One that says it uses a GPU on which the driver has not seen it keeps nothing from others.
+    stage.knows("server", &[("memory-reserve", "20GiB")], |standing| standing.gpus.clear());
+    stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);
+    assert_eq!((limit(&trainer), limit(&late)), (0, 0));
 }
 
 #[test]

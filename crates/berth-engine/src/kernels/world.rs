@@ -9,11 +9,14 @@ use berth_host::clock;
 use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
 use berth_model::kernels::{KernelNews, KernelTotals, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, Mono, ProcKey, ProcessFacts, TenantKey};
+use berth_model::{
+    BandwidthUse, Bytes, Event, GpuIndex, GpuReading, GpuUuid, Mono, ProcKey, ProcessFacts, Sample, TenantKey,
+};
 use berth_proto::shim::message::Refusal;
 
 use super::client::{Client, Ended};
 use super::gpu::{Cast, Gpu, News};
+use super::memory::Seen;
 use super::policies::Policies;
 use super::record::Record;
 use super::standing::Standing;
@@ -43,6 +46,8 @@ pub(super) struct World {
     indices: BTreeMap<GpuUuid, GpuIndex>,
     /// The processes that the driver sees on each.
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
+    /// How much memory each has.
+    sizes: BTreeMap<GpuUuid, Bytes>,
     totals: KernelTotals,
     sampled_at: Option<Mono>,
     shown_at: Option<Mono>,
@@ -70,6 +75,7 @@ impl World {
             records: BTreeMap::new(),
             indices: BTreeMap::new(),
             pids: BTreeMap::new(),
+            sizes: BTreeMap::new(),
             totals: KernelTotals::default(),
             sampled_at: None,
             shown_at: None,
@@ -269,6 +275,7 @@ impl World {
         news.into_iter().for_each(|(gpu, news)| self.tell_of(&gpu, news, now));
         chosen.into_iter().for_each(|chosen| self.tell_of_policy(chosen));
         self.ask_to_keep_off();
+        self.ask_what_is_free();
         if self.shown_at.is_none_or(|at| now.since(at) >= SHOWN_EVERY) {
             self.show(now);
         }
@@ -289,6 +296,23 @@ impl World {
         }
     }
 
+    pub fn know_sizes(&mut self, sizes: BTreeMap<GpuUuid, Bytes>) {
+        self.sizes = sizes;
+    }
+
+    /// What is free on each GPU, and who has how much, as the driver tells.
+    pub fn see_memory(&mut self, sample: &Sample) {
+        for seen in &sample.gpus {
+            let uuid = self.indices.iter().find(|(_, index)| **index == seen.index).map(|(uuid, _)| uuid);
+            let Some((uuid, gpu)) = uuid.and_then(|uuid| Some((uuid, self.gpus.get_mut(uuid)?))) else { continue };
+            let GpuReading::Ok { memory_used: Some(used), processes, .. } = &seen.reading else { continue };
+            let Some(size) = self.sizes.get(uuid) else { continue };
+            let processes = processes.iter().flatten();
+            let by_pid = processes.filter_map(|one| Some((one.process.pid, one.memory?.0))).collect();
+            gpu.memory.see(Seen { at: sample.at, free: size.0.saturating_sub(used.0), by_pid });
+        }
+    }
+
     fn see_who_stands_still(&mut self, now: Mono) {
         if self.gpus.values().any(Gpu::is_shared) {
             self.still.look(&self.clients, now);
@@ -305,6 +329,17 @@ impl World {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.keep_off != keep_off {
             shared.keep_off = keep_off;
+            drop(shared);
+            self.wake(Event::Asked);
+        }
+    }
+
+    /// The loop is told whether somebody goes by what is free.
+    fn ask_what_is_free(&self) {
+        let keeps_memory = self.gpus.values().any(|gpu| gpu.memory.is_reserved());
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.keeps_memory != keeps_memory {
+            shared.keeps_memory = keeps_memory;
             drop(shared);
             self.wake(Event::Asked);
         }

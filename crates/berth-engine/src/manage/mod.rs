@@ -251,6 +251,11 @@ impl Manager {
         ended.map(|ended| self.annals.task(ended, spent))
     }
 
+    /// What is remembered.
+    pub fn annals(&self) -> &Annals {
+        &self.annals
+    }
+
     /// For the next daemon, if this one is killed.
     pub fn keep_open(&mut self, snapshot: &Snapshot, left: &LeftOf<'_>, now: &Anchor) {
         self.annals.keep_open(snapshot, left, now);

@@ -34,7 +34,7 @@ pub struct KernelSettings {
     pub policy: KernelPolicyName,
     /// The same for single GPUs, by index or UUID, such as `1 slo` or `GPU-1a2b3c4d off`.
     pub gpu_policies: Vec<GpuRule>,
-    /// What goals may be, such as `everybody latency 5ms..`, `owner eve* reserve ..25%`, `everybody weight ..10` or `label tier=batch no latency`.
+    /// What goals may be, such as `everybody latency 5ms..`, `owner eve* reserve ..25%`, `everybody weight ..10`, `everybody memory-reserve ..8GiB` or `label tier=batch no latency`.
     /// All that apply count, since labels, and owners that labels name, are the word of whoever starts a container. A goal outside counts as
     /// the nearest inside, or not at all, and that is shown with its labels. What root has set is not bounded.
     pub bounds: Vec<GoalBound>,

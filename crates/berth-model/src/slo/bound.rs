@@ -9,8 +9,9 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Share, Slo, Weight};
+use super::{MemorySize, Share, Slo, Weight};
 use crate::deadline::{Who, Whose};
+use crate::quantity::Bytes;
 use crate::time::Span;
 
 /// One rule: whose goals may be what. As text `everybody latency 5ms..`, `owner eve* reserve ..25%`, `label tier=batch no latency`.
@@ -30,6 +31,7 @@ pub enum GoalLimit {
     /// No more than this.
     Availability(Share),
     Reserve(Share),
+    MemoryReserve(Bytes),
     Weight(Weight),
 }
 
@@ -39,6 +41,7 @@ pub enum Goal {
     Throughput,
     Availability,
     Reserve,
+    MemoryReserve,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,11 +82,18 @@ impl GoalLimit {
             Self::No(Goal::Throughput) => slo.throughput = None,
             Self::No(Goal::Availability) => slo.availability = None,
             Self::No(Goal::Reserve) => slo.reserve = None,
+            Self::No(Goal::MemoryReserve) => slo.memory_reserve = None,
             Self::Latency(least) => {
                 slo.latency.iter_mut().for_each(|latency| latency.within = latency.within.max(least));
             }
             Self::Availability(most) => slo.availability = slo.availability.map(|share| share.min(most)),
             Self::Reserve(most) => slo.reserve = slo.reserve.map(|share| share.min(most)),
+            // What is to be learned is bounded when it is known.
+            Self::MemoryReserve(most) => {
+                let bounded =
+                    |size: MemorySize| size.stated().map_or(size, |bytes| MemorySize::Stated(bytes.min(most)));
+                slo.memory_reserve = slo.memory_reserve.map(bounded);
+            }
             Self::Weight(most) => slo.weight = slo.weight.min(most),
         }
     }
@@ -109,6 +119,7 @@ impl FromStr for GoalBound {
                 ["latency", least] => GoalLimit::Latency(least.strip_suffix("..")?.parse().ok()?),
                 ["availability", most] => GoalLimit::Availability(most.strip_prefix("..")?.parse().ok()?),
                 ["reserve", most] => GoalLimit::Reserve(most.strip_prefix("..")?.parse().ok()?),
+                ["memory-reserve", most] => GoalLimit::MemoryReserve(most.strip_prefix("..")?.parse().ok()?),
                 ["weight", most] => {
                     let most: u32 = most.strip_prefix("..")?.parse().ok()?;
                     GoalLimit::Weight(most.try_into().ok()?)
@@ -122,11 +133,12 @@ impl FromStr for GoalBound {
 }
 
 impl Goal {
-    const ALL: [(Goal, &'static str); 4] = [
+    const ALL: [(Goal, &'static str); 5] = [
         (Self::Latency, "latency"),
         (Self::Throughput, "throughput"),
         (Self::Availability, "availability"),
         (Self::Reserve, "reserve"),
+        (Self::MemoryReserve, "memory-reserve"),
     ];
 
     fn named(name: &str) -> Option<Self> {
@@ -145,6 +157,7 @@ impl fmt::Display for GoalBound {
             GoalLimit::Latency(least) => write!(f, "latency {least}.."),
             GoalLimit::Availability(most) => write!(f, "availability ..{most}"),
             GoalLimit::Reserve(most) => write!(f, "reserve ..{most}"),
+            GoalLimit::MemoryReserve(most) => write!(f, "memory-reserve ..{}B", most.0),
             GoalLimit::Weight(most) => write!(f, "weight ..{most}"),
         }
     }
@@ -177,6 +190,8 @@ mod tests {
             "everybody no throughput",
             "everybody weight ..10",
             "label tier= availability ..99%",
+            "everybody no memory-reserve",
+            "owner eve* memory-reserve ..8589934592B",
         ] {
             assert_eq!(text.parse::<GoalBound>().unwrap().to_string(), text);
         }
@@ -194,7 +209,7 @@ mod tests {
 
     fn bounded(bounds: &[&str], owner: &str) -> (BTreeMap<String, String>, Vec<String>) {
         let bounds: Vec<GoalBound> = bounds.iter().map(|text| text.parse().unwrap()).collect();
-        let asked = [("latency", "p99:1ms"), ("reserve", "60%"), ("weight", "50")];
+        let asked = [("latency", "p99:1ms"), ("reserve", "60%"), ("weight", "50"), ("memory-reserve", "8GB")];
         let labels: BTreeMap<String, String> =
             asked.into_iter().map(|(key, value)| (format!("berth.slo.{key}"), value.to_owned())).collect();
         let owners = [owner.to_owned()];
@@ -214,6 +229,10 @@ mod tests {
             ("p99:5ms", "50%", "10")
         );
         assert_eq!(told[0], "`berth.slo.latency=p99:1ms`: p99:5ms counts, by the bound `everybody latency 5ms..`");
+        let (counts, told) = bounded(&["everybody memory-reserve ..2GB"], "adam");
+        assert_eq!(counts["memory-reserve"], "2000000000B");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!bounded(&["everybody no memory-reserve"], "adam").0.contains_key("memory-reserve"));
         let (counts, told) = bounded(&bounds, "eve2");
         assert!(!counts.contains_key("reserve"), "{counts:?}");
         assert_eq!(told[1], "`berth.slo.reserve=60%`: it does not count, by the bound `owner eve* no reserve`");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Latency, Share, Slo, Throughput, Weight};
+use super::{Latency, MemorySize, Share, Slo, Throughput, Weight};
 use crate::quantity::Bytes;
 use crate::time::Span;
 
@@ -13,7 +13,7 @@ use crate::time::Span;
 const PREFIX: &str = "berth.slo.";
 
 /// Every label there is, and how its value is written.
-pub const LABELS: [(&str, &str); 11] = [
+pub const LABELS: [(&str, &str); 12] = [
     ("berth.slo.latency", "a percentile and a duration, such as `p99:10ms`"),
     ("berth.slo.throughput", "requests per second, such as `200/s`, or a share of its speed alone, such as `80%`"),
     ("berth.slo.availability", "a share of the time, such as `99.9%`"),
@@ -22,7 +22,8 @@ pub const LABELS: [(&str, &str); 11] = [
     ("berth.slo.weight", "a whole number from 1 to 100"),
     ("berth.slo.reserve", "a share of the GPU above 0%, such as `25%`"),
     ("berth.slo.most", "a share of the GPU above 0%, such as `50%`"),
-    ("berth.slo.memory", "an amount of memory, such as `8GiB`"),
+    ("berth.slo.memory", "an amount of memory, such as `8GiB`, or `auto` for what the like took before"),
+    ("berth.slo.memory-reserve", "an amount of memory, such as `8GiB`, or `auto` for what the like took before"),
     ("berth.slo.copy", "bytes per second of copies, such as `2GiB/s`"),
     ("berth.slo.apart", "`true` or `false`"),
 ];
@@ -42,6 +43,10 @@ pub enum InvalidSlo {
     Unknown { key: String },
     #[error("`berth.slo.reserve={reserve}` is above `berth.slo.most={most}`: no more than the latter can be reserved")]
     ReserveAboveMost { reserve: Share, most: Share },
+    #[error(
+        "`berth.slo.memory-reserve` is {reserve}, above `berth.slo.memory={}B`: no more than the latter can be reserved", most.0
+    )]
+    MemoryReserveAboveMemory { reserve: Bytes, most: Bytes },
 }
 
 impl Slo {
@@ -51,6 +56,7 @@ impl Slo {
         let own = labels.iter().filter(|(key, _)| key.starts_with(PREFIX));
         let mut wrong: Vec<InvalidSlo> = own.filter_map(|(key, value)| slo.set(key, value).err()).collect();
         wrong.extend(slo.settle());
+        wrong.extend(slo.settle_memory());
         (slo, wrong)
     }
 
@@ -74,7 +80,8 @@ impl Slo {
             "weight" => self.weight = value.parse::<u32>().ok().and_then(|weight| Weight::try_from(weight).ok())?,
             "reserve" => self.reserve = Some(some_share(value)?),
             "most" => self.constraints.most = Some(some_share(value)?),
-            "memory" => self.constraints.memory = Some(some_bytes(value)?),
+            "memory" => self.constraints.memory = Some(some_memory(value)?),
+            "memory-reserve" => self.memory_reserve = Some(some_memory(value)?),
             "copy" => self.constraints.copy = Some(some_bytes(value.strip_suffix("/s")?)?),
             "apart" => self.constraints.apart = value.parse().ok()?,
             _ => return None,
@@ -94,7 +101,8 @@ impl Slo {
 
     /// As labels, in their order: what [`Slo::from_labels`] reads back.
     pub fn to_labels(&self) -> BTreeMap<String, String> {
-        let Slo { latency, throughput, availability, completion, target, weight, reserve, constraints } = self;
+        let Slo { latency, throughput, availability, completion, target, weight, reserve, memory_reserve, constraints } =
+            self;
         let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
         fn shown<T: std::fmt::Display>(value: &Option<T>) -> Option<&dyn std::fmt::Display> {
             value.as_ref().map(|value| value as &dyn std::fmt::Display)
@@ -108,7 +116,8 @@ impl Slo {
             ("weight", (*weight != Weight::default()).then(|| weight.to_string())),
             ("reserve", text(shown(reserve))),
             ("most", text(shown(&constraints.most))),
-            ("memory", constraints.memory.map(|memory| format!("{}B", memory.0))),
+            ("memory", text(shown(&constraints.memory))),
+            ("memory-reserve", text(shown(memory_reserve))),
             ("copy", constraints.copy.map(|copy| format!("{}B/s", copy.0))),
             ("apart", constraints.apart.then(|| "true".to_owned())),
         ];
@@ -139,6 +148,10 @@ fn throughput(value: &str) -> Option<Throughput> {
 
 fn some_share(value: &str) -> Option<Share> {
     value.parse().ok().filter(|share| *share > Share::NONE)
+}
+
+fn some_memory(value: &str) -> Option<MemorySize> {
+    value.parse().ok().filter(|size| *size != MemorySize::Stated(Bytes(0)))
 }
 
 fn some_bytes(value: &str) -> Option<Bytes> {
@@ -175,6 +188,7 @@ mod tests {
             ("berth.slo.most", "50%"),
             ("berth.slo.weight", "3"),
             ("berth.slo.memory", "8GiB"),
+            ("berth.slo.memory-reserve", "auto"),
             ("berth.slo.copy", "2GB/s"),
             ("berth.slo.apart", "true"),
             ("com.example", "nothing of ours"),
@@ -184,6 +198,7 @@ mod tests {
         assert_eq!(slo.throughput, Some(Throughput::MilliPerSecond(12_500)));
         assert_eq!(slo.target(), "99.9%".parse().unwrap());
         assert_eq!(slo.constraints.copy, Some(Bytes(2_000_000_000)));
+        assert_eq!(slo.memory_reserve, Some(MemorySize::Learned));
         assert!(slo.promises() && slo.constraints.apart);
     }
 
@@ -220,6 +235,8 @@ mod tests {
             ("reserve", "120%"),
             ("most", "0%"),
             ("memory", "0GiB"),
+            ("memory-reserve", "0GiB"),
+            ("memory-reserve", "Auto"),
             ("copy", "2GiB"),
             ("completion", "yes"),
         ] {
@@ -235,6 +252,14 @@ mod tests {
         let (slo, wrong) = read(&[("berth.slo.reserve", "60%"), ("berth.slo.most", "50%")]);
         assert_eq!(slo.reserve, slo.constraints.most);
         assert!(wrong[0].contains("`berth.slo.reserve=60%` is above `berth.slo.most=50%`"), "{wrong:?}");
+        let (slo, wrong) = read(&[("berth.slo.memory-reserve", "8GiB"), ("berth.slo.memory", "4GiB")]);
+        assert_eq!(slo.memory_reserve, slo.constraints.memory);
+        assert!(wrong[0].contains("`berth.slo.memory-reserve` is 8.0 GiB, above `berth.slo.memory="), "{wrong:?}");
+    }
+
+    #[test]
+    fn memory_that_is_reserved_makes_nobody_yield() {
+        assert!(!read(&[("berth.slo.memory-reserve", "8GiB")]).0.promises());
     }
 
     proptest! {
@@ -251,7 +276,8 @@ mod tests {
                 target: share,
                 weight: Weight::try_from(weight).unwrap(),
                 reserve: share,
-                constraints: super::super::Constraints { most: share, memory: Some(Bytes(rate)), copy: Some(Bytes(within)), apart: flag },
+                memory_reserve: Some(if flag { MemorySize::Learned } else { MemorySize::Stated(Bytes(rate)) }),
+                constraints: super::super::Constraints { most: share, memory: Some(MemorySize::Stated(Bytes(rate))), copy: Some(Bytes(within)), apart: flag },
             };
             prop_assert_eq!(Slo::from_labels(&slo.to_labels()), (slo, Vec::new()));
         }

@@ -8,6 +8,7 @@
 
 mod bound;
 mod labels;
+mod memory;
 mod share;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::quantity::Bytes;
 use crate::time::Span;
 pub use bound::{Goal, GoalBound, GoalLimit, InvalidGoalBound, heaviest, within};
 pub use labels::{InvalidSlo, LABELS};
+pub use memory::MemorySize;
 pub use share::{InvalidShare, Share};
 
 /// Goals of one tenant, and the limits it has to keep. The default asks for nothing.
@@ -37,6 +39,10 @@ pub struct Slo {
     pub weight: Weight,
     /// Share of the GPU it gets whenever it wants it, whatever others want.
     pub reserve: Option<Share>,
+    /// Device memory that is kept free for it on its GPU. Nobody yields for it.
+    // An older berth refuses what it does not know: it is only written where it is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_reserve: Option<MemorySize>,
     pub constraints: Constraints,
 }
 
@@ -75,7 +81,7 @@ pub struct Constraints {
     /// Share of the GPU's SMs while others want some.
     pub most: Option<Share>,
     /// Device memory.
-    pub memory: Option<Bytes>,
+    pub memory: Option<MemorySize>,
     /// Bytes per second of asynchronous copies.
     pub copy: Option<Bytes>,
     /// It never computes beside another.

@@ -121,13 +121,13 @@ fn orders(scene: &Scene<'_>, settings: &KernelSettings, client: &Client, leads: 
         long: limited(scene.gpu, settings, &constraints).or(long),
         longest_stop: settings.longest_stop.get(),
         copy_bytes_per_second: constraints.copy.map(|bytes| bytes.0),
-        memory_bytes: constraints.memory.map(|bytes| bytes.0),
     }
 }
 
 /// Where to all of a client's work has to go that may have a part of the SMs only; `None` without a limit, and where the GPU cannot be divided.
 pub fn limited(gpu: Place, settings: &KernelSettings, constraints: &Constraints) -> Option<Long> {
-    let most = constraints.most.map(Share::get).filter(|most| *most < 1.0 && gpu.divides && gpu.concurrent && gpu.sms > 0)?;
+    let most =
+        constraints.most.map(Share::get).filter(|most| *most < 1.0 && gpu.divides && gpu.concurrent && gpu.sms > 0)?;
     Some(Long { from: Duration::ZERO, sms: whole_steps(gpu, settings, most) })
 }
 

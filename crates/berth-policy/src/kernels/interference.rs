@@ -152,6 +152,18 @@ impl Interference {
         Rho { mean: mean.clamp(0.0, 1.0), error: (variance / count).sqrt(), confidence: seen.count / count }
     }
 
+    /// Whose company was seen to slow this one, and how much: without what is only guessed of those that were never seen together.
+    pub fn seen(&self, who: ClientId) -> impl Iterator<Item = (ClientId, Rho)> {
+        let own = self.pairs.iter().filter(move |((own, _), samples)| *own == who && samples.count > 0.0);
+        own.map(|((_, other), seen)| {
+            let error = (seen.squares / seen.count / seen.count).sqrt();
+            (
+                *other,
+                Rho { mean: seen.mean.clamp(0.0, 1.0), error, confidence: seen.count / (seen.count + PRIOR_SAMPLES) },
+            )
+        })
+    }
+
     /// ρ as decisions use it.
     pub fn careful(&self, who: &Client, other: &Client) -> f64 {
         let rho = self.rho(who, other);

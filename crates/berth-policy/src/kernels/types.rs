@@ -150,7 +150,6 @@ pub struct Orders {
     /// The longest it obeys a stop.
     pub longest_stop: Duration,
     pub copy_bytes_per_second: Option<u64>,
-    pub memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -21,6 +21,7 @@ Examples:
   berth slo show
   berth slo set server latency=p99:10ms
   berth slo set trainer throughput=80% weight=3
+  berth slo set server memory-reserve=8GiB
   berth slo clear server
   berth slo reset server
 
@@ -129,7 +130,7 @@ fn show(args: &ShowArgs, told: &[SloStanding]) -> Result<ExitCode> {
     match told {
         _ if args.json => Stdout::json(&told)?,
         [] => out::say("nobody has a goal"),
-        _ => Stdout::text(&(list(told) + &wrong(told)))?,
+        _ => Stdout::text(&(list(told) + &wrong(told) + &reserved(told)))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,6 +139,13 @@ fn show(args: &ShowArgs, told: &[SloStanding]) -> Result<ExitCode> {
 fn wrong(told: &[SloStanding]) -> String {
     let each = told.iter().flat_map(|standing| standing.wrong.iter().map(move |wrong| (&standing.name, wrong)));
     each.map(|(name, wrong)| printable(&format!("{name}: {wrong}")) + "\n").collect()
+}
+
+/// What became of memory that is reserved, a line for each GPU.
+fn reserved(told: &[SloStanding]) -> String {
+    let each = told.iter().flat_map(|standing| standing.rows.iter().map(move |row| (&standing.name, row)));
+    let lines = each.filter_map(|(name, row)| Some(format!("{name}: {}", words::kernels::memory(row)?)));
+    lines.map(|line| printable(&line) + "\n").collect()
 }
 
 fn sentence(standing: &SloStanding) -> String {
@@ -177,7 +185,7 @@ fn counts(standing: &SloStanding) -> String {
 }
 
 fn goals() -> String {
-    let line = |(label, value): &(&str, &str)| format!("  {:<13} {value}\n", label.trim_start_matches("berth.slo."));
+    let line = |(label, value): &(&str, &str)| format!("  {:<15} {value}\n", label.trim_start_matches("berth.slo."));
     format!("Goals and limits:\n{}", LABELS.iter().map(line).collect::<String>())
 }
 

@@ -1,6 +1,9 @@
 //! Words for what happens at the level of kernels.
 
-use berth_model::kernels::{AutoChoice, GpuWindow, KernelLevel, KernelNews, KernelRow, PolicyChosen, WindowFigures};
+use berth_model::Bytes;
+use berth_model::kernels::{
+    AutoChoice, GpuWindow, KernelLevel, KernelNews, KernelRow, PolicyChosen, SlowedBy, WindowFigures,
+};
 
 pub fn news(name: &str, news: &KernelNews) -> String {
     match news {
@@ -104,8 +107,30 @@ pub fn facts(row: &KernelRow) -> Vec<(&'static str, String)> {
     let urged =
         (!urged.is_empty()).then(|| format!("counts for a quarter more while {} is found", urged.join(" and ")));
     facts.extend(urged.map(|urged| ("urgency", urged)));
+    let slowed = |by: &SlowedBy| format!("{} (ρ {:.2} ± {:.2})", by.name, by.rho, by.error);
+    let slowed: Vec<String> = row.slowed_by.iter().map(slowed).collect();
+    facts.extend((!slowed.is_empty()).then(|| ("beside", format!("slowed by {}", slowed.join(", ")))));
+    facts.extend(row.confined_to_sms.map(|sms| ("SMs", format!("confined to {sms} now"))));
+    facts.extend(memory(row).map(|memory| ("memory", memory)));
     facts.extend(row.chosen.as_ref().map(|chosen| ("policy", format!("auto has {chosen}"))));
     facts
+}
+
+/// What became of the memory it has reserved; `None` if it has reserved none.
+pub fn memory(row: &KernelRow) -> Option<String> {
+    let reserved = row.slo.memory_reserve?;
+    let gpu = row.gpu_index.map_or_else(|| row.gpu_uuid.to_string(), |gpu| format!("GPU {gpu}"));
+    let reserved = reserved.stated().map_or_else(|| reserved.to_string(), |bytes| bytes.to_string());
+    let (Some(kept), Some(missing)) = (row.memory.memory_kept_bytes, row.memory.memory_missing_bytes) else {
+        return Some(format!(
+            "of the {reserved} it has reserved on {gpu} nothing is kept: it is not known what is free"
+        ));
+    };
+    let missing = match missing {
+        Bytes(0) => String::new(),
+        missing => format!(", and {missing} are missing: others have that memory, or had reserved before"),
+    };
+    Some(format!("of the {reserved} it has reserved on {gpu} {kept} are free and kept for it{missing}"))
 }
 
 fn doing(row: &KernelRow) -> &'static str {
@@ -162,6 +187,9 @@ mod tests {
             prediction_off: None,
             sm_share: None,
             bandwidth_share: None,
+            confined_to_sms: None,
+            slowed_by: vec![],
+            memory: Default::default(),
             requests: Default::default(),
             counters: Default::default(),
         }
@@ -261,5 +289,25 @@ mod tests {
         let told = ["leads on GPU 0, computes", "latency=p99:10ms, kept by 99.5 % of late, 99.0 % wanted"];
         assert_eq!(facts(&server).iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), told);
         assert_eq!(facts(&row("trainer", KernelRole::Equal))[1].1, "none");
+    }
+
+    #[test]
+    fn of_reserved_memory_it_is_told_what_is_kept_and_what_is_missing() {
+        let labels = [("berth.slo.memory-reserve".to_owned(), "8GiB".to_owned())].into();
+        let mut server = KernelRow { slo: Slo::from_labels(&labels).0, ..row("server", KernelRole::Alone) };
+        let unknown = "of the 8.0 GiB it has reserved on GPU 0 nothing is kept: it is not known what is free";
+        assert_eq!(memory(&server).as_deref(), Some(unknown));
+        server.memory.memory_kept_bytes = Some(Bytes::from_mib(5 << 10));
+        server.memory.memory_missing_bytes = Some(Bytes(0));
+        let kept = "of the 8.0 GiB it has reserved on GPU 0 5.0 GiB are free and kept for it";
+        assert_eq!(memory(&server).as_deref(), Some(kept));
+        server.memory.memory_missing_bytes = Some(Bytes::from_mib(1 << 10));
+        let missing = format!("{kept}, and 1.0 GiB are missing: others have that memory, or had reserved before");
+        assert_eq!(facts(&server)[2], ("memory", missing));
+        assert_eq!(memory(&row("trainer", KernelRole::Equal)), None);
+        let slowed_by = vec![SlowedBy { name: "trainer".into(), rho: 0.25, error: 0.02, confidence: 0.9 }];
+        let beside = KernelRow { slowed_by, confined_to_sms: Some(64), ..row("server", KernelRole::Equal) };
+        assert_eq!(facts(&beside)[2].1, "slowed by trainer (ρ 0.25 ± 0.02)");
+        assert_eq!(facts(&beside)[3].1, "confined to 64 now");
     }
 }

@@ -5,6 +5,7 @@ mod bandwidth;
 mod client;
 mod freed;
 mod hostile;
+mod memory;
 mod next_daemon;
 pub mod programs;
 mod switching;

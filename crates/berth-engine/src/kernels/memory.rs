@@ -1,0 +1,348 @@
+//! Device memory on one GPU that is kept free for those who have reserved some, and what others may take beside it.
+//!
+//! A reservation is a tenant's that takes part and that the driver has seen on the GPU. What it has not used yet of it is kept free: every
+//! other tenant that takes part may have what it has and what is free beyond that. Where more is reserved than there is, whoever came first
+//! has its own first.
+//!
+//! What is free the driver tells, about once a second, of an instant in the past. What tenants have taken since then their own libraries
+//! tell, at each look; what they have given back counts with the driver's next word, since the driver may keep it. Between two looks two can
+//! take the same room: libraries book without the daemon. Processes without the library are bound by nothing.
+//!
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use berth_model::{Mono, TenantKey};
+
+/// Changes of one tenant's memory that are remembered between two words of the driver's.
+const MOST_SAID: usize = 4_096;
+
+/// What is known of the memory of one GPU.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    seen: Option<Seen>,
+    /// What tenants said they had, and since when; of what was before the driver's word only the last.
+    said: BTreeMap<TenantKey, VecDeque<(Mono, u64)>>,
+    rooms: BTreeMap<TenantKey, Room>,
+    is_reserved: bool,
+}
+
+/// A word of the driver's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// What came later is not in it.
+    pub at: Mono,
+    pub free: u64,
+    /// Where the driver tells.
+    pub by_pid: BTreeMap<u32, u64>,
+}
+
+/// One tenant at one look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// The lowest number of its clients: who came first.
+    pub came: u64,
+    pub pids: BTreeSet<u32>,
+    /// What its processes have by their own word.
+    pub has: u64,
+    /// What it may have in all by its own limit.
+    pub cap: Option<u64>,
+    /// 0 without a reservation, and of a tenant that the driver has not seen there.
+    pub reserves: u64,
+}
+
+/// What comes of it for one tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Room {
+    pub has: u64,
+    /// The most it may have in all; `None`: as much as there is.
+    pub limit: Option<u64>,
+    /// What is free and kept for it, and what it has reserved and is not there; `None` without a reservation, and where the driver has told
+    /// nothing yet.
+    pub kept: Option<u64>,
+    pub missing: Option<u64>,
+}
+
+/// One that shares a GPU's free memory with others, since the driver's last word.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sharer {
+    /// Of its reservation, what it had not used then.
+    lacks: u64,
+    /// What it has taken since then.
+    grown: u64,
+}
+
+impl Memory {
+    pub fn see(&mut self, seen: Seen) {
+        for said in self.said.values_mut() {
+            while said.get(1).is_some_and(|(at, _)| *at <= seen.at) {
+                said.pop_front();
+            }
+        }
+        self.seen = Some(seen);
+    }
+
+    /// Takes in what everybody has now.
+    pub fn look(&mut self, holders: &BTreeMap<TenantKey, Holder>, now: Mono) {
+        self.said.retain(|tenant, _| holders.contains_key(tenant));
+        for (tenant, holder) in holders {
+            let said = self.said.entry(tenant.clone()).or_default();
+            if said.back().is_none_or(|(_, has)| *has != holder.has) {
+                said.push_back((now, holder.has));
+            }
+            if said.len() > MOST_SAID {
+                said.remove(1);
+            }
+        }
+        self.is_reserved = holders.values().any(|holder| holder.reserves > 0);
+        self.rooms = self.share(holders);
+    }
+
+    /// Whether somebody has reserved some.
+    pub fn is_reserved(&self) -> bool {
+        self.is_reserved
+    }
+
+    pub fn room(&self, tenant: &TenantKey) -> Room {
+        self.rooms.get(tenant).copied().unwrap_or_default()
+    }
+
+    fn share(&self, holders: &BTreeMap<TenantKey, Holder>) -> BTreeMap<TenantKey, Room> {
+        let mut order: Vec<(&TenantKey, &Holder)> = holders.iter().collect();
+        order.sort_by_key(|(_, holder)| holder.came);
+        let Some(seen) = self.seen.as_ref().filter(|_| self.is_reserved) else {
+            let own = |holder: &Holder| Room { has: holder.has, limit: holder.cap, ..Room::default() };
+            return order.into_iter().map(|(tenant, holder)| (tenant.clone(), own(holder))).collect();
+        };
+        let bases: Vec<u64> = order.iter().map(|(tenant, _)| self.base(tenant)).collect();
+        let sharers: Vec<Sharer> =
+            order.iter().zip(&bases).map(|((_, holder), base)| holder.sharer(*base, seen)).collect();
+        let kept = keep(seen.free, &sharers);
+        let each = order.iter().enumerate().map(|(own, (tenant, holder))| {
+            let room =
+                beside(seen.free, &sharers, &kept, own).map(|room| (bases[own].saturating_add(room)).max(holder.has));
+            let left = kept[own].saturating_sub(sharers[own].grown);
+            let is_reserved = holder.reserves > 0;
+            let room = Room {
+                has: holder.has,
+                limit: room.into_iter().chain(holder.cap).min(),
+                kept: is_reserved.then_some(left),
+                missing: is_reserved.then_some(sharers[own].lacks - kept[own]),
+            };
+            ((*tenant).clone(), room)
+        });
+        each.collect()
+    }
+
+    /// What a tenant had when the driver looked.
+    fn base(&self, tenant: &TenantKey) -> u64 {
+        self.said.get(tenant).and_then(VecDeque::front).map_or(0, |(_, has)| *has)
+    }
+}
+
+impl Holder {
+    fn sharer(&self, base: u64, seen: &Seen) -> Sharer {
+        let own: Vec<u64> = self.pids.iter().filter_map(|pid| seen.by_pid.get(pid).copied()).collect();
+        let told = (!own.is_empty()).then(|| own.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)));
+        // Who claimed more than the driver knew of is not believed what it claims since then either: it could keep others out with words.
+        let grown = if told.is_some_and(|told| told < base) { 0 } else { self.has.saturating_sub(base) };
+        let used = told.unwrap_or(0).max(base);
+        Sharer { lacks: self.reserves.saturating_sub(used), grown: grown.min(seen.free) }
+    }
+}
+
+/// What is kept for each of those, in their order, as far as it is there.
+fn keep(free: u64, sharers: &[Sharer]) -> Vec<u64> {
+    let mut left = free;
+    let each = sharers.iter().map(|one| {
+        let kept = one.lacks.min(left);
+        left -= kept;
+        kept
+    });
+    each.collect()
+}
+
+/// What one of them may have taken since the driver's word; `None` where nobody else lacks anything.
+fn beside(free: u64, sharers: &[Sharer], kept: &[u64], own: usize) -> Option<u64> {
+    let others = || sharers.iter().zip(kept).enumerate().filter(|(other, _)| *other != own).map(|(_, other)| other);
+    others().any(|(other, _)| other.lacks > 0).then(|| {
+        let theirs = others().fold(0, |sum: u64, (other, kept)| sum.saturating_add(other.grown.max(*kept)));
+        free.saturating_sub(theirs)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn tenant(name: &str) -> TenantKey {
+        TenantKey::Cgroup { path: name.into() }
+    }
+
+    fn holder(came: u64, has: u64, reserves: u64) -> Holder {
+        Holder { came, pids: BTreeSet::new(), has: has * GIB, cap: None, reserves: reserves * GIB }
+    }
+
+    fn seen(at: u64, free: u64) -> Seen {
+        Seen { at: Mono(at), free: free * GIB, by_pid: BTreeMap::new() }
+    }
+
+    fn memory(free: u64, holders: &BTreeMap<TenantKey, Holder>) -> Memory {
+        let mut memory = Memory::default();
+        memory.look(holders, Mono(1));
+        memory.see(seen(2, free));
+        memory.look(holders, Mono(3));
+        memory
+    }
+
+    fn limit(memory: &Memory, name: &str) -> Option<u64> {
+        memory.room(&tenant(name)).limit.map(|bytes| bytes / GIB)
+    }
+
+    #[test]
+    fn others_leave_free_what_is_reserved_and_whoever_has_reserved_it_is_bound_by_nothing() {
+        let mut holders = BTreeMap::from([(tenant("server"), holder(1, 2, 10)), (tenant("trainer"), holder(2, 30, 0))]);
+        let mut memory = memory(40, &holders);
+        assert_eq!((limit(&memory, "server"), limit(&memory, "trainer")), (None, Some(62)), "30, and 40 without 8");
+        let room = memory.room(&tenant("server"));
+        assert_eq!((room.kept, room.missing), (Some(8 * GIB), Some(0)));
+        // It takes five of its eight: what others may take stays the same.
+        holders.get_mut(&tenant("server")).unwrap().has = 7 * GIB;
+        memory.look(&holders, Mono(4));
+        assert_eq!(limit(&memory, "trainer"), Some(62));
+        assert_eq!(memory.room(&tenant("server")).kept, Some(3 * GIB));
+        // Beyond them it takes what others might have had.
+        holders.get_mut(&tenant("server")).unwrap().has = 15 * GIB;
+        memory.look(&holders, Mono(5));
+        assert_eq!(limit(&memory, "trainer"), Some(57));
+        memory.see(seen(6, 27));
+        memory.look(&holders, Mono(7));
+        assert_eq!(limit(&memory, "trainer"), None, "nothing is lacked any more");
+    }
+
+    #[test]
+    fn what_one_gives_back_it_may_have_again_and_others_by_the_driver_s_word() {
+        let mut holders = BTreeMap::from([
+            (tenant("server"), holder(1, 0, 10)),
+            (tenant("a"), holder(2, 30, 0)),
+            (tenant("b"), holder(3, 5, 0)),
+        ]);
+        let mut memory = memory(20, &holders);
+        assert_eq!((limit(&memory, "a"), limit(&memory, "b")), (Some(40), Some(15)));
+        holders.get_mut(&tenant("a")).unwrap().has = 0;
+        memory.look(&holders, Mono(4));
+        assert_eq!((limit(&memory, "a"), limit(&memory, "b")), (Some(40), Some(15)));
+        memory.see(seen(5, 50));
+        memory.look(&holders, Mono(6));
+        assert_eq!((limit(&memory, "a"), limit(&memory, "b")), (Some(40), Some(45)));
+    }
+
+    #[test]
+    fn where_more_is_reserved_than_there_is_whoever_came_first_has_its_own_and_the_rest_is_missing() {
+        let holders = BTreeMap::from([
+            (tenant("late"), holder(9, 0, 8)),
+            (tenant("early"), holder(4, 0, 8)),
+            (tenant("other"), holder(1, 3, 0)),
+        ]);
+        let memory = memory(10, &holders);
+        let told = |name| (memory.room(&tenant(name)).kept, memory.room(&tenant(name)).missing);
+        assert_eq!(told("early"), (Some(8 * GIB), Some(0)));
+        assert_eq!(told("late"), (Some(2 * GIB), Some(6 * GIB)));
+        assert_eq!(told("other"), (None, None));
+        assert_eq!(
+            (limit(&memory, "early"), limit(&memory, "late"), limit(&memory, "other")),
+            (Some(8), Some(2), Some(3))
+        );
+    }
+
+    #[test]
+    fn without_a_reservation_or_a_word_of_the_driver_s_only_own_limits_count() {
+        let mut holders = BTreeMap::from([
+            (tenant("a"), holder(1, 3, 0)),
+            (tenant("b"), Holder { cap: Some(GIB), ..holder(2, 3, 0) }),
+        ]);
+        assert_eq!((limit(&memory(1, &holders), "a"), limit(&memory(1, &holders), "b")), (None, Some(1)));
+        holders.get_mut(&tenant("a")).unwrap().reserves = GIB;
+        let mut unseen = Memory::default();
+        unseen.look(&holders, Mono(1));
+        assert_eq!((limit(&unseen, "b"), unseen.room(&tenant("a")).kept), (Some(1), None));
+    }
+
+    #[test]
+    fn what_was_taken_after_the_driver_looked_and_before_its_word_came_counts() {
+        let mut holders = BTreeMap::from([
+            (tenant("server"), holder(1, 0, 4)),
+            (tenant("a"), holder(2, 0, 0)),
+            (tenant("b"), holder(3, 0, 0)),
+        ]);
+        let mut memory = Memory::default();
+        memory.look(&holders, Mono(10));
+        holders.get_mut(&tenant("a")).unwrap().has = 5 * GIB;
+        memory.look(&holders, Mono(20));
+        memory.see(seen(15, 10));
+        memory.look(&holders, Mono(30));
+        assert_eq!(limit(&memory, "b"), Some(1), "of ten four are reserved and five are taken");
+    }
+
+    #[test]
+    fn claims_that_the_driver_does_not_bear_out_keep_nobody_out() {
+        let liar = |has| Holder { pids: [7].into(), ..holder(2, has, 0) };
+        let mut holders = BTreeMap::from([
+            (tenant("server"), holder(1, 0, 4)),
+            (tenant("liar"), liar(50)),
+            (tenant("b"), holder(3, 0, 0)),
+        ]);
+        let mut memory = memory(10, &holders);
+        memory.see(Seen { by_pid: [(7, GIB)].into(), ..seen(4, 10) });
+        holders.insert(tenant("liar"), liar(60));
+        memory.look(&holders, Mono(5));
+        assert_eq!(limit(&memory, "b"), Some(6));
+    }
+
+    #[test]
+    fn what_the_driver_counts_of_a_tenant_beyond_its_allocations_is_used_of_its_reservation() {
+        let server = Holder { pids: [7, 8].into(), ..holder(1, 1, 4) };
+        let holders = BTreeMap::from([(tenant("server"), server), (tenant("b"), holder(3, 0, 0))]);
+        let mut memory = memory(10, &holders);
+        memory.see(Seen { by_pid: [(7, 2 * GIB), (8, GIB), (9, 5 * GIB)].into(), ..seen(4, 10) });
+        memory.look(&holders, Mono(5));
+        assert_eq!(memory.room(&tenant("server")).kept, Some(GIB));
+    }
+
+    fn everybody() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        prop::collection::vec((0..40u64, prop_oneof![Just(0), 0..60u64]), 2..6)
+    }
+
+    proptest! {
+        /// Each in turn takes some of what it may have, and the daemon looks after each.
+        #[test]
+        fn whoever_takes_what_it_may_leaves_free_what_others_have_reserved_as_far_as_it_was_there(
+            everybody in everybody(), free in 0..200u64, takes in prop::collection::vec((0..6usize, 0..=100u64), 0..30),
+        ) {
+            let name = |number: usize| tenant(&format!("{number}"));
+            let each = everybody.iter().enumerate();
+            let mut holders: BTreeMap<TenantKey, Holder> =
+                each.map(|(number, (has, reserves))| (name(number), holder(number as u64, *has, *reserves))).collect();
+            let mut memory = memory(free, &holders);
+            let kept = |memory: &Memory| (0..everybody.len()).filter_map(|it| memory.room(&name(it)).kept).sum::<u64>();
+            let mut left = free * GIB;
+            prop_assert!(kept(&memory) <= left);
+            for (who, part) in takes {
+                let own = name(who % everybody.len());
+                let room = memory.room(&own);
+                prop_assert!(room.limit.is_none_or(|limit| limit >= room.has), "never below what it has");
+                prop_assert!(room.limit.is_none_or(|limit| limit - room.has >= room.kept.unwrap_or(0)), "it has what is kept for it");
+                let may = room.limit.map_or(left, |limit| limit - room.has).min(left);
+                let taken = if part == 100 { may } else { may / 100 * part };
+                holders.get_mut(&own).unwrap().has += taken;
+                left -= taken;
+                memory.look(&holders, Mono(9));
+                prop_assert!(kept(&memory) <= left, "{} of {left}", kept(&memory));
+            }
+        }
+    }
+}
