@@ -6,13 +6,14 @@ use std::time::Duration;
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::kernels::WindowFigures;
 use berth_model::settings::KernelSettings;
-use berth_model::{BandwidthUse, GpuUuid, Mono, Slo, TenantKey};
+use berth_model::{BandwidthUse, Bytes, GpuUuid, Mono, Slo, TenantKey};
 use berth_policy::kernels::interference::Rho;
 use berth_policy::kernels::{self, KernelPolicy, Learned, Phi, Place, Plan, Profile, Reason, Scene, Work};
 use berth_proto::shim::Sample;
 
 use super::bandwidth::Bandwidth;
 use super::client::{Client, Lane};
+use super::copies::Copies;
 use super::guests::{Beside, Crew, Guest};
 use super::links::Links;
 use super::measure::Meter;
@@ -43,6 +44,7 @@ pub(super) struct Gpu {
     pub(super) learned: Learned,
     pub(super) bandwidth: Bandwidth,
     pub memory: Memory,
+    pub(super) copies: Copies,
     pub(super) windows: Windows,
     pub(super) meter: Meter,
     /// What the latest window came to, and when it was over.
@@ -101,6 +103,7 @@ impl Gpu {
             learned: Learned::default(),
             bandwidth: Bandwidth::default(),
             memory: Memory::default(),
+            copies: Copies::default(),
             windows: Windows::default(),
             meter: Meter::default(),
             latest: None,
@@ -184,7 +187,9 @@ impl Gpu {
             let lane = client.lanes.get(&one.end.lane)?;
             let standing = cast.standings.get(&one.tenant);
             let beside = crews.get(&one.tenant).map(|crew| crew.without(lane, now)).unwrap_or_default();
-            let slo = self.slo(client, beside, standing, now);
+            let mut slo = self.slo(client, beside, standing, now);
+            let budget = self.copies.budget(*id).map(Bytes);
+            slo.constraints.copy = slo.constraints.copy.into_iter().chain(budget).min();
             // Who belongs to nobody shares with nobody but its own processes.
             let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));
             let is_misjudged = standing.is_some_and(|standing| standing.is_misjudged);

@@ -37,6 +37,13 @@ impl Gpu {
         let running = present.values().filter(|one| one.busy && one.may_run);
         let sms = |end: End| cast.clients.get(&end.client).and_then(|client| client.confined_to(end.lane));
         self.windows.look(running.map(|one| (one.end.client, sms(one.end))).collect(), now);
+        let copied = present.values().filter_map(|one| {
+            let lane = cast.clients.get(&one.end.client)?.lanes.get(&one.end.lane)?;
+            let has_goal = self.leads_by_goal(&one.tenant, cast.standings, now);
+            Some((one.end.client, lane.totals.copied_bytes, has_goal))
+        });
+        let copied: Vec<_> = copied.collect();
+        self.copies.look(copied.into_iter(), now);
         let mut news = self.count(cast, shim, passed, now);
         news.extend(self.judge(cast, shim, now));
         news.extend(self.doubt(&doubted, shim, now));

@@ -12,6 +12,7 @@ mod bandwidth;
 mod carry;
 mod choosing;
 mod client;
+mod copies;
 mod goals;
 mod gpu;
 mod guests;

@@ -302,6 +302,26 @@ fn limits_are_of_the_tenant_and_not_of_each_process() {
     assert_eq!(told(&other).0, 1, "what is used up is not without limit, which 0 would be");
 }
 
+#[test]
+fn a_trainer_that_copies_leaves_the_way_to_a_server_that_does() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    let copy = |client: &Client, bytes: u64| _ = client.ledger.lanes[0].copied_bytes.fetch_add(bytes, Ordering::AcqRel);
+    let budget = |client: &Client| client.lane().copy_bytes_per_second.load(Ordering::Relaxed);
+    trainer.works(true, stage.now);
+    stage.pass_while(ms(2_500), &mut [&mut server, &mut trainer], |_, clients| copy(clients[1], 20_000_000));
+    assert_eq!(budget(&trainer), 0, "it has the way to itself");
+    stage.pass_while(ms(2_500), &mut [&mut server, &mut trainer], |_, clients| {
+        copy(clients[0], 4_000_000);
+        copy(clients[1], 10_000_000);
+    });
+    let left = budget(&trainer);
+    assert!((29_000_000_000..31_000_000_000).contains(&left), "40 GB/s without 8 and a quarter of it: {left}");
+    assert_eq!(budget(&server), 0);
+    stage.pass(ms(2_500), &mut [&mut server, &mut trainer]);
+    assert_eq!(budget(&trainer), 0, "the server copies no more");
+}
+
 /// The driver has seen so much used of the first GPU.
 fn sees_used(stage: &mut Stage, gib: u64) {
     let reading = GpuReading::Ok { memory_used: Some(Bytes(gib << 30)), core: None, processes: Ok(vec![]) };
