@@ -269,11 +269,11 @@ impl Gpu {
             return;
         }
         let demand = |who: ClientId| self.present.get(&who).map_or(1.0, |one| one.demand);
-        let share = self.windows.share(who, lane.sms, &demand);
+        let share = self.windows.share(who, sample.sms, lane.sms, &demand);
         let narrow = || Some(lane.book.alone_ns(sample, 0)? / (share / demand(who).max(0.01)).clamp(0.01, 1.0));
         let same = if sample.sms > 0 { lane.book.alone_ns(sample, sample.sms) } else { None };
         if let Some(expected_ns) = same.or_else(narrow) {
-            self.windows.add(who, expected_ns, took_ns(sample));
+            self.windows.add(who, sample.sms, expected_ns, took_ns(sample));
         }
     }
 
@@ -333,6 +333,7 @@ impl Gpu {
             self.links.forget(client, shim, now);
             self.learned.forget(kernels::ClientId(client.0));
             self.bandwidth.forget(client);
+            self.windows.forget(client);
         }
         let (ends, links) = (&self.ends, &self.links);
         self.met.retain(|id, _| ends.contains_key(id) || links.remember(*id));
