@@ -6,6 +6,7 @@ mod client;
 mod freed;
 mod hostile;
 mod memory;
+mod mps;
 mod next_daemon;
 pub mod programs;
 mod switching;
