@@ -12,6 +12,8 @@ pub(super) struct Client<'a> {
     context: u64,
     /// Streams by the SMs they are on.
     streams: BTreeMap<(u32, u32), u64>,
+    /// The part of the SMs that it has a context for: one at a time, as berth's library has it.
+    ready_for: Option<(u32, u32)>,
     program: &'a Program,
     /// The request under way or next, when it was begun, and kernels of it that were launched.
     request: usize,
@@ -46,6 +48,7 @@ impl<'a> Client<'a> {
             pid,
             context,
             streams: BTreeMap::new(),
+            ready_for: None,
             program,
             request: 0,
             began: None,
@@ -90,11 +93,14 @@ impl<'a> Client<'a> {
 
     /// Launches the next piece of work, on SMs where it has been before; else it makes itself ready for them. `lost`: a kernel of it that never comes to the GPU.
     pub fn launch(&mut self, engine: &mut Engine, machine: &Machine, now: u64, on: Option<Confined>, all: &mut u64) {
-        let is_ready = on.is_none_or(|on| self.streams.contains_key(&(on.first, on.count)));
         let Some(stream) = self.stream(engine, on) else { return };
-        if !is_ready && machine.split_ns > 0 {
-            self.goes_on_at = now + machine.split_ns;
-            return;
+        let part = on.map(|on| (on.first, on.count));
+        if part.is_some() && part != self.ready_for {
+            self.ready_for = part;
+            if machine.split_ns > 0 {
+                self.goes_on_at = now + machine.split_ns;
+                return;
+            }
         }
         let request = &self.program.requests[self.request];
         let (mut alone_ns, mut demand) = (0, 0.0);

@@ -6,7 +6,7 @@
 //! - kernels go to the GPU in pieces of [`Machine::grain_ns`] of work; between two of them the program looks at its stops, at a cost if it has any;
 //!   a kernel that runs is never stopped;
 //! - a stop that is lifted is noticed after [`Machine::resume_ns`]; the next of a queue of requests comes [`Machine::gap_ns`] after the one before;
-//! - being confined to other SMs than ever before takes [`Machine::split_ns`], in which it begins nothing;
+//! - being confined to other SMs than the last time takes [`Machine::split_ns`], in which it begins nothing;
 //! - one that leads stops those who yield to it at once, by itself, and until it has been idle for [`Machine::linger_ns`];
 //! - the steward looks every [`Machine::look_every_ns`], and what it orders counts [`Machine::plan_ns`] later.
 //!
@@ -40,7 +40,7 @@ pub struct Machine {
     pub stop_ns: u64,
     pub resume_ns: u64,
     pub gap_ns: u64,
-    /// What it costs a program to be confined to SMs it was not confined to before: a context, made by the thread that launches.
+    /// What it costs a program to be confined to other SMs than the last time: a context, made by the thread that launches.
     pub split_ns: u64,
     pub linger_ns: u64,
     pub look_every_ns: u64,
