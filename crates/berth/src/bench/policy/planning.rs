@@ -80,7 +80,7 @@ fn clients(count: usize) -> Vec<Client> {
     let mut client = |id: u64| {
         let tenant = if id % 4 == 3 { id - 1 } else { id };
         let takes = Duration::from_secs_f64(dice.between(0.5e-3, 100e-3));
-        let latency = (id % 3 == 0).then(|| Latency {
+        let latency = id.is_multiple_of(3).then(|| Latency {
             percentile: "99%".parse().unwrap_or_else(|_| unreachable!("it is one")),
             within: Span(takes.mul_f64(dice.between(1.5, 8.0))),
         });
@@ -95,7 +95,7 @@ fn clients(count: usize) -> Vec<Client> {
             busy,
             waiting_since: busy.then_some(began),
             profile: Profile {
-                request: (id % 3 == 0).then_some(takes),
+                request: id.is_multiple_of(3).then_some(takes),
                 demand: Some(dice.between(0.2, 1.0)),
                 ..Profile::default()
             },
@@ -105,7 +105,7 @@ fn clients(count: usize) -> Vec<Client> {
                 done: takes.mul_f64(dice.between(0.0, 0.5)),
                 takes: Some(takes),
             }),
-            attainment: (id % 3 == 0).then(|| dice.between(0.5, 1.0)),
+            attainment: id.is_multiple_of(3).then(|| dice.between(0.5, 1.0)),
             served_ns: id * 1_000_000,
             voice: Voice::default(),
         }
