@@ -275,7 +275,7 @@ impl Client {
             let stream = self.streams.get(place);
             if self.streams.is_active(place, stream.lane.load(Ordering::Relaxed) as usize)
                 && !stream.is_marked()
-                && let Some(pieces) = crate::work::record_behind_all(self, place, handle)
+                && let Some(pieces) = crate::marks::record_behind_all(self, place, handle)
             {
                 stream.marked_at.store(pieces, Ordering::Release);
             }

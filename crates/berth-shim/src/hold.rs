@@ -9,10 +9,10 @@ use berth_proto::shim::Stop;
 
 use crate::capture::CAPTURES;
 use crate::client::{Client, Seen};
+use crate::marks::record;
 use crate::sys::driver::{MOST_WAITS, Progress};
 use crate::sys::process;
 use crate::sys::stop::Reading;
-use crate::work::record;
 
 /// Where no grain is ordered.
 const GRAIN_NS: u64 = 50_000;

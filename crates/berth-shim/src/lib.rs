@@ -26,6 +26,7 @@ mod linger;
 mod links;
 mod long;
 mod look;
+mod marks;
 mod pace;
 mod preempt;
 mod request;

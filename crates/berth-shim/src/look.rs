@@ -244,7 +244,7 @@ fn mark(client: &Client, place: usize, started: u64, is_alone: bool) -> Option<u
         return event(stream);
     }
     let handle = stream.handle().filter(|handle| *handle > 2 || is_alone)?;
-    let pieces = crate::work::record_behind_all(client, place, handle)?;
+    let pieces = crate::marks::record_behind_all(client, place, handle)?;
     let lane = &client.lanes[stream.lane.load(Ordering::Relaxed) as usize];
     if lane.started.load(Ordering::SeqCst) != started {
         return None;
