@@ -41,6 +41,13 @@ impl Bytes {
     pub const fn from_mib(mib: u64) -> Self {
         Self(mib << 20)
     }
+
+    /// As [`FromStr`] reads it, to the byte: in the unit that makes the shortest number.
+    pub fn exactly(self) -> impl fmt::Display {
+        let whole = UNITS.iter().filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));
+        let (suffix, unit) = whole.max_by_key(|(_, unit)| *unit).unwrap_or(&("B", 1));
+        format!("{}{suffix}", self.0 / unit)
+    }
 }
 
 impl Add for Bytes {
@@ -121,6 +128,18 @@ mod tests {
     fn memory_without_a_unit_negative_or_overflowing_is_refused_by_value() {
         for text in ["20", "-1GiB", "GiB", "99999999999TiB", "1.5.2GiB"] {
             assert!(text.parse::<Bytes>().unwrap_err().to_string().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_written_exactly_is_read_again_as_the_same() {
+        let written = |bytes: u64| Bytes(bytes).exactly().to_string();
+        assert_eq!(
+            ["8GiB", "3GB", "1536MiB", "1025B", "0B"].map(|text| written(text.parse::<Bytes>().unwrap().0)),
+            ["8GiB", "3GB", "1536MiB", "1025B", "0B",]
+        );
+        for bytes in [1, 7 << 20, 1_000_000, (1 << 40) + 1, u64::MAX] {
+            assert_eq!(written(bytes).parse(), Ok(Bytes(bytes)));
         }
     }
 

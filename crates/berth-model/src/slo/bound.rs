@@ -157,7 +157,7 @@ impl fmt::Display for GoalBound {
             GoalLimit::Latency(least) => write!(f, "latency {least}.."),
             GoalLimit::Availability(most) => write!(f, "availability ..{most}"),
             GoalLimit::Reserve(most) => write!(f, "reserve ..{most}"),
-            GoalLimit::MemoryReserve(most) => write!(f, "memory-reserve ..{}B", most.0),
+            GoalLimit::MemoryReserve(most) => write!(f, "memory-reserve ..{}", most.exactly()),
             GoalLimit::Weight(most) => write!(f, "weight ..{most}"),
         }
     }
@@ -191,7 +191,7 @@ mod tests {
             "everybody weight ..10",
             "label tier= availability ..99%",
             "everybody no memory-reserve",
-            "owner eve* memory-reserve ..8589934592B",
+            "owner eve* memory-reserve ..8GiB",
         ] {
             assert_eq!(text.parse::<GoalBound>().unwrap().to_string(), text);
         }
@@ -230,7 +230,7 @@ mod tests {
         );
         assert_eq!(told[0], "`berth.slo.latency=p99:1ms`: p99:5ms counts, by the bound `everybody latency 5ms..`");
         let (counts, told) = bounded(&["everybody memory-reserve ..2GB"], "adam");
-        assert_eq!(counts["memory-reserve"], "2000000000B");
+        assert_eq!(counts["memory-reserve"], "2GB");
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(!bounded(&["everybody no memory-reserve"], "adam").0.contains_key("memory-reserve"));
         let (counts, told) = bounded(&bounds, "eve2");

@@ -118,7 +118,7 @@ impl Slo {
             ("most", text(shown(&constraints.most))),
             ("memory", text(shown(&constraints.memory))),
             ("memory-reserve", text(shown(memory_reserve))),
-            ("copy", constraints.copy.map(|copy| format!("{}B/s", copy.0))),
+            ("copy", constraints.copy.map(|copy| format!("{}/s", copy.exactly()))),
             ("apart", constraints.apart.then(|| "true".to_owned())),
         ];
         each.into_iter().filter_map(|(field, value)| Some((format!("{PREFIX}{field}"), value?))).collect()

@@ -60,7 +60,7 @@ impl FromStr for MemorySize {
 impl fmt::Display for MemorySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stated(bytes) => write!(f, "{}B", bytes.0),
+            Self::Stated(bytes) => write!(f, "{}", bytes.exactly()),
             Self::Learned => f.write_str(AUTO),
         }
     }
