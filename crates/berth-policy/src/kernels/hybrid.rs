@@ -2,11 +2,12 @@
 //!
 //! > max over squads and shares of Σ_m w_m(t) × T_eff(m) × Q_m × F_m
 //!
-//! *w* is the weight people set times what their owner's words make of it, times the one that follows missed goals (`weights`), *Q* what the work under way is worth at that speed: a
-//! quarter if it would be late. *F* is fairness, part of the objective and not a correction after it: finish-time fairness, the time the work has
+//! *w* is the weight people set times what their owner's words make of it, times the one that follows missed goals (`weights`). *Shares* are by weight, or those
+//! of the cut that is worth most (`squad`). *Q* is what the work under way is worth at that speed: `kernels.late_worth`, a quarter, of a tenant that misses most of its goals anyway
+//! and will be late again. Others that would be late go first, whatever that is worth, so Q has no say of them. *F* is fairness, part of the objective and not a correction after it: finish-time fairness, the time the work has
 //! taken so far over what it would have taken with an equal part of the GPU, users first. Below 1 a client is better off than alone with its part, above 1 it
 //! pays for others; F is that ratio between [`LEAST_FAIR`] and [`MOST_FAIR`], so that fairness orders what is alike, and cannot by itself
-//! outweigh a goal. [`jain`] of these ratios is reported.
+//! outweigh a goal. How even it came out, as Jain's index ([`jain`]), whoever measures windows reports (`auto`).
 //!
 //! Company among those without a promise is tried as long as it may pay, and whoever comes there begins beside them at once: so where nobody quarrels, all
 //! run at once.
@@ -95,17 +96,17 @@ impl Hybrid {
     /// Both get more done together, and the one with a goal has the time for it.
     fn fits_beside(&self, scene: &Scene<'_>, who: &Client, to: &Client) -> bool {
         let apart = who.slo.constraints.apart || to.slo.constraints.apart;
-        if apart || !scene.gpu.concurrent || squad::together(scene, &self.settings, who, to, Trust::Careful) <= 1.1 {
+        let met = to.attainment.is_none_or(|attained| attained >= to.slo.target().get());
+        let takes = to.profile.request.or(to.work.and_then(|work| work.takes));
+        let (Some(takes), Some(within)) = (takes, to.slo.within()) else { return false };
+        // A request may queue behind one before it. What is known without the company is asked first: there are many pairs.
+        let has_time = |speed: f64| takes.as_secs_f64() * 2.0 <= within.as_secs_f64() * speed;
+        if apart || !met || !scene.gpu.concurrent || !has_time(1.0) {
             return false;
         }
         let pair = squad::runners(scene, &self.settings, &[to, who], &|_| 1.0, Trust::Careful);
-        let takes = to.profile.request.or(to.work.and_then(|work| work.takes));
-        let met = to.attainment.is_none_or(|attained| attained >= to.slo.target().get());
-        let (Some(takes), Some(within), Some(runner)) = (takes, to.slo.within(), pair.first()) else {
-            return false;
-        };
-        // A request may queue behind one before it.
-        met && takes.as_secs_f64() * 2.0 <= within.as_secs_f64() * runner.speed
+        pair.first().is_some_and(|runner| has_time(runner.speed))
+            && squad::together(scene, &self.settings, who, to, Trust::Careful) > 1.1
     }
 }
 

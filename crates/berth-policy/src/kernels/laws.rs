@@ -95,19 +95,28 @@ fn comes_back(plan: &Plan) -> bool {
 }
 
 /// Whoever carries the plan out needs to know nothing else: which SMs each has, that no two sides meet, and when that ends.
-fn divides(gpu: Place, plan: &Plan) -> Result<(), TestCaseError> {
+fn divides(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseError> {
+    let has_latency = |who| clients.iter().any(|client| client.id == who && client.slo.within().is_some());
+    let busy = |who| clients.iter().any(|client| client.id == who && client.busy);
+    let free = plan.squad.members.iter().filter(|member| member.part.is_none() && busy(member.who));
+    let free: Vec<bool> = free.map(|member| has_latency(member.who)).collect();
     let parts: Vec<Part> = plan.squad.members.iter().filter_map(|member| member.part).collect();
     prop_assert!(parts.is_empty() || (gpu.divides && gpu.concurrent), "nothing is divided where nothing can be");
     prop_assert_eq!(parts.is_empty(), plan.squad.division == Division::Unrestricted);
     let (first, rest): (Vec<&Part>, Vec<&Part>) = parts.iter().partition(|part| part.side == Side::First);
-    prop_assert!(parts.is_empty() || (first.len() == 1 && !rest.is_empty()), "one has the one side, others the other");
+    prop_assert!(parts.is_empty() || free.iter().all(|has_latency| *has_latency), "all others are confined");
+    prop_assert!(
+        first.len() <= 1 && (parts.is_empty() || parts.len() + free.len() > 1),
+        "one has the one side, others the other"
+    );
+    prop_assert!(first.is_empty() || !rest.is_empty() || !free.is_empty());
     for part in &parts {
         prop_assert!(part.split == parts[0].split && part.until == parts[0].until, "one cut, and one end of it");
         prop_assert!(part.split % 8 == 0 && part.sms(gpu.sms) >= 8 && part.range(gpu.sms).end <= gpu.sms, "{part:?}");
         prop_assert_eq!(part.until.is_some(), plan.squad.division == Division::SemiSpatial);
         prop_assert!(part.until.is_none_or(|until| until < plan.squad.until));
     }
-    let apart = rest.iter().all(|part| first[0].range(gpu.sms).end <= part.range(gpu.sms).start);
+    let apart = first.iter().all(|one| rest.iter().all(|part| one.range(gpu.sms).end <= part.range(gpu.sms).start));
     prop_assert!(apart, "no SM is given out twice");
     Ok(())
 }
@@ -119,7 +128,7 @@ fn check(clients: &[Client], gpu: Place, plan: &Plan) -> Result<(), TestCaseErro
     let runs = clients.iter().filter(|client| client.busy && members.contains(&client.id)).count();
     prop_assert!(wanted(clients) == 0 || runs > 0, "the GPU does not idle while somebody wants it");
     prop_assert!(gpu.concurrent || runs <= 1, "without MPS one at a time");
-    divides(gpu, plan)?;
+    divides(clients, gpu, plan)?;
     prop_assert!(
         plan.yields.iter().all(|link| link.who != link.to && known.contains(&link.who) && known.contains(&link.to))
     );

@@ -21,6 +21,7 @@ mod promise;
 pub mod queue;
 pub mod reason;
 pub mod settled;
+mod shares;
 pub mod slo;
 pub mod squad;
 #[cfg(test)]

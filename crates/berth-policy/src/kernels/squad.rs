@@ -6,7 +6,7 @@
 //!
 //! SMs are divided by filling up ([`shares`]): each gets its part by weight, nobody more than it can use, and what one leaves goes to the
 //! others. So whoever remains when one is done never has less than before. Of that division the GPU can be given one cut, in whole steps: the
-//! first has its side, the others share the other ([`members`]).
+//! first has its side, the others share the other ([`members`]). Every other cut is tried too, and taken if the policy values what each gets so by the margin more.
 //!
 //! **Nobody waits beyond [`longest_wait`]**: whoever has been passed over for as long as anybody may is the first of the next squad, the one that
 //! has waited longest before others; a squad lasts [`KernelSettings::squad`] at most, and begins with one of them as long as there are any.
@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use berth_model::settings::KernelSettings;
 
-use super::interference::{Phi, Trust, demand};
+use super::interference::{Phi, Trust};
+pub use super::shares::shares;
+use super::shares::{cut_shares, cuts, most, split};
 use super::{Client, ClientId, Division, Member, Part, Place, Plan, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
@@ -106,14 +108,38 @@ impl<'a> Search<'a, '_> {
 
     fn consider(&self, set: &[usize], best: &mut Choice<'a>) {
         let clients: Vec<&Client> = set.iter().map(|one| self.ranked[*one]).collect();
-        let runners = runners(self.scene, self.settings, &clients, self.wish.weight, self.wish.trust);
-        let value: f64 = runners.iter().map(|runner| (self.wish.value)(runner.client, runner.speed)).sum();
+        let Choice { runners, value } = self.divided(&clients);
         // Company has to be worth it: fewer come first, and more only by a margin.
         let margin = if runners.len() > best.runners.len() { 1.0 + margin(self.settings) } else { 1.0 };
         let first = best.runners.is_empty();
         if first || (value > best.value * margin && (runners.len() == 1 || (self.wish.allows)(&runners))) {
             *best = Choice { runners, value };
         }
+    }
+}
+
+impl<'a> Search<'a, '_> {
+    /// The set with the division that is worth most: filled up, or cut where that is worth more by the margin.
+    fn divided(&self, clients: &[&'a Client]) -> Choice<'a> {
+        let Self { scene, settings, wish, .. } = self;
+        let choice = |shares: &[f64]| {
+            let runners = at_shares(scene, settings, clients, shares, wish.trust);
+            let value = runners.iter().map(|runner| (wish.value)(runner.client, runner.speed)).sum();
+            Choice { runners, value }
+        };
+        let mut best = choice(&expected_shares(scene.gpu, settings, clients, wish.weight));
+        if !is_split(scene.gpu, settings, clients) {
+            return best;
+        }
+        // A split has to last to be given: one that is hardly better is not followed.
+        let enough = best.value * (1.0 + margin(settings));
+        for split in cuts(scene.gpu.sms, settings.sm_step, most(clients[0])) {
+            let cut = choice(&cut_shares(scene.gpu.sms, split, clients, wish.weight));
+            if cut.value > best.value.max(enough) && (wish.allows)(&cut.runners) {
+                best = cut;
+            }
+        }
+        best
     }
 }
 
@@ -125,11 +151,20 @@ pub fn runners<'a>(
     weight: &dyn Fn(&Client) -> f64,
     trust: Trust,
 ) -> Vec<Runner<'a>> {
-    let shares = expected_shares(scene.gpu, settings, clients, weight);
+    at_shares(scene, settings, clients, &expected_shares(scene.gpu, settings, clients, weight), trust)
+}
+
+fn at_shares<'a>(
+    scene: &Scene<'a>,
+    settings: &KernelSettings,
+    clients: &[&'a Client],
+    shares: &[f64],
+    trust: Trust,
+) -> Vec<Runner<'a>> {
     let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
-    let each = clients.iter().zip(&shares).enumerate();
+    let each = clients.iter().zip(shares).enumerate();
     each.map(|(place, (client, share))| {
-        let others = clients.iter().zip(&shares).enumerate().filter(|(other, _)| *other != place);
+        let others = clients.iter().zip(shares).enumerate().filter(|(other, _)| *other != place);
         let beside = others.map(|(_, (other, share))| (*other, *share));
         Runner { client, share: *share, speed: interference.speed(client, *share, beside, trust, phi) }
     })
@@ -170,6 +205,12 @@ fn is_divided(gpu: Place, settings: &KernelSettings) -> bool {
     gpu.divides && settings.division != Division::Unrestricted
 }
 
+/// Whether these run on two sides of a cut. A limit is kept by itself, and its part of the SMs is another than either side.
+fn is_split(gpu: Place, settings: &KernelSettings, clients: &[&Client]) -> bool {
+    let is_limited = |client: &&Client| client.slo.constraints.most.is_some_and(|most| most.get() < 1.0);
+    clients.len() > 1 && is_divided(gpu, settings) && !clients.iter().any(is_limited)
+}
+
 fn expected_shares(
     gpu: Place,
     settings: &KernelSettings,
@@ -200,33 +241,10 @@ pub fn held(plan: &Plan, gpu: Place, running: &[&Client]) -> Vec<(ClientId, f64)
     each.collect()
 }
 
-/// The most of the SMs it can use, and may.
-fn most(client: &Client) -> f64 {
-    let may = client.slo.constraints.most.map_or(1.0, |most| most.get());
-    demand(&client.profile).min(may)
-}
-
-/// Fills up: by weight, nobody more than it wants, what one leaves to the others. Sums up to 1 at most.
-pub fn shares(wants: &[f64], weights: &[f64]) -> Vec<f64> {
-    let mut given = vec![0.0; wants.len()];
-    let mut open: Vec<usize> = (0..wants.len()).collect();
-    let mut left = 1.0_f64;
-    while !open.is_empty() && left > 0.0 {
-        let all: f64 = open.iter().map(|one| weights[*one]).sum();
-        let part = |one: usize| left * weights[one] / all;
-        let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|one| wants[**one] <= part(**one));
-        if full.is_empty() {
-            rest.iter().for_each(|one| given[*one] = part(*one));
-            break;
-        }
-        full.iter().for_each(|one| given[*one] = wants[*one]);
-        left -= full.iter().map(|one| wants[*one]).sum::<f64>();
-        open = rest;
-    }
-    given
-}
-
 /// Members with the side of the GPU that each has, where its SMs are split: the policy's first has one, all others the other.
+///
+/// Who has single requests to keep in time is not confined, and those beside it are: to make ready for another side takes a process longer than
+/// most requests, on the thread that launches.
 ///
 /// Two sides and no more: a process can split the GPU in two, and every process that splits it at the same place gets the same two.
 pub fn members(
@@ -237,34 +255,28 @@ pub fn members(
 ) -> (Vec<Member>, Division) {
     let free = |runner: &Runner<'_>| Member { who: runner.client.id, part: None };
     let split = split(scene.gpu.sms, settings.sm_step, choice.runners.first().map_or(1.0, |first| first.share));
-    // A limit is kept by itself, and its part of the SMs is another than either side.
-    let has_limit =
-        choice.runners.iter().any(|runner| runner.client.slo.constraints.most.is_some_and(|most| most.get() < 1.0));
-    let divides = choice.runners.len() > 1 && is_divided(scene.gpu, settings) && !has_limit;
-    let (Some(split), true) = (split, divides) else {
+    let clients: Vec<&Client> = choice.runners.iter().map(|runner| runner.client).collect();
+    let (Some(split), true) = (split, is_split(scene.gpu, settings, &clients)) else {
         return (choice.runners.iter().map(free).collect(), Division::Unrestricted);
     };
     let until = (settings.division == Division::SemiSpatial).then(|| scene.now + lasts / 2);
     let sides = std::iter::once(Side::First).chain(std::iter::repeat(Side::Rest));
-    let confined =
-        |(runner, side): (&Runner<'_>, Side)| Member { who: runner.client.id, part: Some(Part { side, split, until }) };
-    (choice.runners.iter().zip(sides).map(confined).collect(), settings.division)
-}
-
-/// SMs of the first side, in whole steps, so that both sides have some; `None` where there are too few.
-fn split(sms: u32, step: u32, share: f64) -> Option<u32> {
-    let step = step.max(1);
-    let most = (sms.checked_sub(step)?) / step * step;
-    #[expect(clippy::cast_possible_truncation, reason = "a share of no more SMs than there are")]
-    let nearest = (share.clamp(0.0, 1.0) * f64::from(sms) / f64::from(step)).round() as u32;
-    (most >= step).then(|| nearest.saturating_mul(step).clamp(step, most))
+    let part = |side| Some(Part { side, split, until });
+    let each = choice.runners.iter().zip(sides);
+    let members: Vec<Member> = each
+        .map(|(runner, side)| Member {
+            who: runner.client.id,
+            part: part(side).filter(|_| runner.client.slo.within().is_none()),
+        })
+        .collect();
+    let is_divided = members.iter().any(|member| member.part.is_some());
+    (members, if is_divided { settings.division } else { Division::Unrestricted })
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use berth_model::Mono;
+    use berth_model::slo::Latency;
 
     use super::super::Learned;
     use super::super::testing::{PLACE, job};
@@ -325,42 +337,46 @@ mod tests {
         assert_eq!(ids(&choice(&scene, None)).len(), 1);
     }
 
-    fn wants() -> impl Strategy<Value = Vec<(f64, f64)>> {
-        prop::collection::vec((0.01..=1.0f64, 0.1..8.0f64), 1..=MEMBERS)
+    /// SMs of the first side where the first of two that can use six tenths each counts so many times the other.
+    fn first_side(counts: f64) -> Option<u32> {
+        let learned = Learned::default();
+        let clients = [job(1, 5, 0.6, 0.1), job(2, 5, 0.6, 0.1)];
+        let scene = Scene { now: Mono(0), gpu: PLACE, clients: &clients, learned: &learned };
+        let value = |client: &Client, speed: f64| if client.id == ClientId(1) { counts * speed } else { speed };
+        let wish = Wish {
+            ranked: clients.iter().collect(),
+            first: None,
+            weight: &|_| 1.0,
+            value: &value,
+            allows: &|_| true,
+            trust: Trust::Careful,
+        };
+        let settings = KernelSettings { division: Division::Strict, ..KernelSettings::default() };
+        let choice = choose(&scene, &settings, &wish);
+        members(&scene, &settings, &choice, settings.squad.get()).0[0].part.map(|part| part.split)
     }
 
-    proptest! {
-        #[test]
-        fn shares_sum_up_to_no_more_than_all_and_nothing_wanted_is_left(all in wants()) {
-            let (wants, weights): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
-            let given = shares(&wants, &weights);
-            let sum: f64 = given.iter().sum();
-            prop_assert!(sum <= 1.0 + 1e-9);
-            prop_assert!(given.iter().zip(&wants).all(|(given, want)| given <= &(want + 1e-9)));
-            let wanted: f64 = wants.iter().sum();
-            prop_assert!(sum >= wanted.min(1.0) - 1e-9, "work is conserved");
-        }
+    #[test]
+    fn the_sms_are_cut_where_that_is_worth_most_and_in_half_where_it_is_hardly_worth_more() {
+        assert_eq!([1.0, 1.1, 3.0].map(first_side), [Some(64), Some(64), Some(80)]);
+    }
 
-        #[test]
-        fn when_one_is_done_nobody_has_less(all in wants(), gone in 0..MEMBERS) {
-            let (mut wants, mut weights): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
-            let mut before = shares(&wants, &weights);
-            let gone = gone % wants.len();
-            for all in [&mut wants, &mut weights, &mut before] {
-                all.remove(gone);
-            }
-            let after = shares(&wants, &weights);
-            prop_assert!(before.iter().zip(&after).all(|(before, after)| *after >= before - 1e-9));
-        }
-
-        #[test]
-        fn a_split_leaves_both_sides_some_and_is_at_most_a_step_off(share in 0.0..=1.0f64, sms in prop_oneof![0..200u32, any::<u32>()], step in 0..20u32) {
-            let Some(split) = split(sms, step, share) else {
-                prop_assert!(sms < 2 * step.max(1));
-                return Ok(());
-            };
-            prop_assert!(split % step.max(1) == 0 && split >= step.max(1) && sms - split >= step.max(1), "{split}");
-            prop_assert!((f64::from(split) - share * f64::from(sms)).abs() <= f64::from(2 * step.max(1)), "{split}");
-        }
+    #[test]
+    fn who_has_requests_to_keep_in_time_is_not_confined_and_those_beside_it_are() {
+        let learned = Learned::default();
+        let mut clients = [job(1, 5, 0.6, 0.1), job(2, 5, 0.6, 0.1)];
+        let latency = Latency { percentile: "99%".parse().unwrap(), within: berth_model::Span::from_millis(10) };
+        let sides = |clients: &[Client]| {
+            let scene = Scene { now: Mono(0), gpu: PLACE, clients, learned: &learned };
+            let runners = |client| Runner { client, share: 0.5, speed: 0.8 };
+            let choice = Choice { runners: clients.iter().map(runners).collect(), value: 1.0 };
+            let (members, division) =
+                super::members(&scene, &KernelSettings::default(), &choice, Duration::from_millis(2));
+            (members.iter().map(|member| member.part.map(|part| part.side)).collect::<Vec<_>>(), division)
+        };
+        clients[0].slo.latency = Some(latency);
+        assert_eq!(sides(&clients), (vec![None, Some(Side::Rest)], Division::SemiSpatial));
+        clients[1].slo.latency = Some(latency);
+        assert_eq!(sides(&clients), (vec![None, None], Division::Unrestricted));
     }
 }

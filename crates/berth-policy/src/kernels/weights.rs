@@ -17,7 +17,7 @@
 //! are divided by their geometric mean, which is 1 afterwards but for the bounds; only their ratio means anything.
 //!
 //! **SLO_actual** is the least of how well latency, throughput and availability were kept ([`Attained::combined`]): a promise of two parts is kept
-//! if both are. **Q** ([`quality`]) is what work is worth: all of it if it will be in time, and `kernels.late_worth` of it, a quarter, if it will not, since
+//! if both are. **Q** ([`quality`]) is what work is worth: all of it if it will be in time, and `kernels.late_worth` of it, a quarter, if it will not (whose work it is asked of says `hybrid`), since
 //! somebody still waits for it. The mean of the past is in the weight already, so Q looks ahead.
 
 use std::collections::BTreeMap;
