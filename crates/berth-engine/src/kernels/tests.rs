@@ -119,7 +119,9 @@ fn one_that_loses_its_lead_is_unlinked_at_once() {
         clients[0].raise(1);
     });
     assert!(stage.news("server").iter().any(|news| matches!(news, KernelNews::LeadLost { .. })) && was_unlinked);
-    assert_eq!(stage.row("server").role, KernelRole::Equal);
+    // Of two equals one stands in line behind the other at any moment.
+    let role = stage.row("server").role;
+    assert!(matches!(role, KernelRole::Equal | KernelRole::Yields), "{role:?}");
 }
 
 #[test]
