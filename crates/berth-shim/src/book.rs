@@ -112,11 +112,14 @@ impl Book {
         Some((handle, before))
     }
 
-    /// It was not: it is as it was. Where it was the last of it, its room is taken again.
+    /// It was not released: one hold more again. Where it was the last of it, its room is taken again.
     pub(crate) fn unreleased(&mut self, (handle, before): (u64, Handle)) {
-        if self.handles.insert(handle, before.clone()).is_none() {
-            self.used[before.room.lane] = self.used[before.room.lane].saturating_add(before.room.bytes);
-        }
+        let room = before.room;
+        let known = self.handles.entry(handle).or_insert_with(|| {
+            self.used[room.lane] = self.used[room.lane].saturating_add(room.bytes);
+            Handle { holds: 0, ..before }
+        });
+        known.holds = known.holds.saturating_add(1);
     }
 
     /// The GPU it was on, if that was the last of it.

@@ -71,8 +71,8 @@ pub(crate) struct Place {
     longer_ns: AtomicU64,
     /// Seen since somebody last looked for a place to take.
     is_used: AtomicBool,
-    /// Blocks that fit on an SM; 0 until it was asked for.
-    blocks_per_sm: AtomicU32,
+    /// Blocks that fit on an SM, 0 until it was asked for, below a part of the key that it was asked for: the place may be another's by the time it is told.
+    blocks_per_sm: AtomicU64,
 }
 
 /// Asked for, and the driver does not say.
@@ -207,7 +207,8 @@ impl Place {
     fn clear(&self) {
         self.took_ns.store(0, Ordering::Relaxed);
         self.longer_ns.store(0, Ordering::Relaxed);
-        for number in [&self.left, &self.measured, &self.longer, &self.blocks_per_sm] {
+        self.blocks_per_sm.store(0, Ordering::Relaxed);
+        for number in [&self.left, &self.measured, &self.longer] {
             number.store(0, Ordering::Relaxed);
         }
     }
@@ -239,18 +240,25 @@ impl Place {
         }
     }
 
-    /// How many blocks fit on an SM, if that is known.
-    pub(crate) fn blocks_per_sm(&self) -> Option<u32> {
-        Some(self.blocks_per_sm.load(Ordering::Relaxed)).filter(|blocks| !matches!(*blocks, 0 | UNKNOWN_BLOCKS))
+    /// How many blocks of this fit on an SM, if that is known.
+    pub(crate) fn blocks_per_sm(&self, shape: Shape) -> Option<u32> {
+        self.told_blocks(shape).filter(|blocks| *blocks != UNKNOWN_BLOCKS)
     }
 
     /// Asks for it, the first time.
-    pub(crate) fn ask_blocks_per_sm(&self, ask: impl FnOnce() -> Option<u32>) -> Option<u32> {
-        if self.blocks_per_sm.load(Ordering::Relaxed) == 0 {
+    pub(crate) fn ask_blocks_per_sm(&self, shape: Shape, ask: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        if self.told_blocks(shape).is_none() {
             let told = ask().filter(|blocks| *blocks > 0).unwrap_or(UNKNOWN_BLOCKS);
-            self.blocks_per_sm.store(told, Ordering::Relaxed);
+            self.blocks_per_sm.store(shape.key() >> 32 << 32 | u64::from(told), Ordering::Relaxed);
         }
-        self.blocks_per_sm()
+        self.blocks_per_sm(shape)
+    }
+
+    fn told_blocks(&self, shape: Shape) -> Option<u32> {
+        let told = self.blocks_per_sm.load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)] // the lower half
+        let blocks = told as u32;
+        (blocks != 0 && told >> 32 == shape.key() >> 32).then_some(blocks)
     }
 
     fn learn(&self, took_ns: u64) {

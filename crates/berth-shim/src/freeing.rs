@@ -32,25 +32,34 @@ impl Freeing {
         known.is_some_and(|known| client.driver.progress(known.event, context) == Progress::UnderWay)
     }
 
-    /// Has the GPU store 0 there, unless the last such store is not done. Whether it was told to.
-    pub(crate) fn store(&self, client: &Client, address: u64, context: u64) -> bool {
-        let driver = &client.driver;
+    /// Has the GPU store 0 at all of these, unless the last such stores are not done.
+    pub(crate) fn store(&self, client: &Client, addresses: impl Iterator<Item = u64>, context: u64) {
         if self.is_under_way(client, context) {
-            return false;
+            return;
         }
+        let driver = &client.driver;
+        if let Some(own) = self.stream(client, context) {
+            addresses.for_each(|address| _ = driver.write_zero(own.stream, address));
+            driver.record(own.event, own.stream);
+        }
+    }
+
+    fn stream(&self, client: &Client, context: u64) -> Option<Stream> {
+        let driver = &client.driver;
         let known = self.streams().iter().find(|known| known.context == context).copied();
-        let make = || {
-            let (stream, event) = (driver.create_stream()?, driver.create_event(false)?);
-            Some(Stream { context, stream, event })
-        };
-        let Some(own) = known.or_else(|| {
+        known.or_else(|| {
+            let make = || {
+                let event = driver.create_event(false)?;
+                let Some(stream) = driver.create_stream() else {
+                    driver.destroy_event(event);
+                    return None;
+                };
+                Some(Stream { context, stream, event })
+            };
             let made = driver.within(context, make).flatten()?;
             self.streams().push(made);
             Some(made)
-        }) else {
-            return false;
-        };
-        driver.write_zero(own.stream, address) && driver.record(own.event, own.stream)
+        })
     }
 
     /// Gone with their context.

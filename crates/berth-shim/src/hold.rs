@@ -25,6 +25,8 @@ const LOOK_AGAIN: Duration = Duration::from_micros(20);
 pub(crate) struct Held {
     /// Waits of ours are in the stream.
     pub(crate) on_gpu: bool,
+    /// Some it could not be given: this thread waits in their place, until what was submitted before is done.
+    pub(crate) here: bool,
 }
 
 pub(crate) fn needs_wait(client: &Client, seen: &Seen, estimate_ns: u64, was_idle: bool) -> bool {
@@ -53,11 +55,12 @@ pub(crate) fn hold_back(client: &Client, seen: &Seen, stream: u64, reading: &Rea
         }
     }
     let is_put = client.driver.wait_for_zero(stream, &addresses[..count]);
-    if !is_put || !all_on_gpu {
+    let here = !is_put || !all_on_gpu;
+    if here {
         wait_here(client, seen, reading);
     }
     // Of several, some may have been put.
-    Held { on_gpu: count > 0 }
+    Held { on_gpu: count > 0, here }
 }
 
 /// Whether few enough waits are in the stream.

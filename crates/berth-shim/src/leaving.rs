@@ -76,9 +76,10 @@ pub(crate) fn unregister(client: &Client) {
     {
         let mut leaving = client.leaving();
         for it in leaving.iter().filter(|it| it.registered.is_some()) {
-            let is_passed = it.round.is_some_and(|round| client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round);
-            if is_passed && !it.registered.is_some_and(|(_, context)| client.freeing.is_under_way(client, context)) {
-                passed.push(it.page.address());
+            if let (Some(round), Some((_, context))) = (it.round, it.registered)
+                && client.lanes[it.lane].passed.load(Ordering::SeqCst) >= round
+            {
+                passed.push((it.page.address(), context));
             }
         }
         for (index, lane) in client.lanes.iter().enumerate() {
@@ -93,10 +94,12 @@ pub(crate) fn unregister(client: &Client) {
             }
         }
     }
-    for address in &passed {
+    // The GPU may still store to it.
+    passed.retain(|(_, context)| !client.freeing.is_under_way(client, *context));
+    for (address, _) in &passed {
         client.driver.unregister(*address);
     }
-    client.leaving().retain(|it| !passed.contains(&it.page.address()));
+    client.leaving().retain(|it| passed.iter().all(|(address, _)| *address != it.page.address()));
 }
 
 /// Where the GPU knows the words that streams may still wait for after a while, and in which contexts.

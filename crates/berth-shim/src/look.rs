@@ -6,6 +6,7 @@
 //! It is the only one of ours that asks the driver beside the program's own calls, and the driver may keep it waiting: so it frees nobody
 //! who is stopped. It sleeps until a call rings, and looks more often the more there is to see.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -201,9 +202,11 @@ impl Looker {
             let free = lane.yields.iter().filter(|slot| stands && slot.is_free.load(Ordering::Relaxed));
             late.extend(free.filter_map(crate::lane::YieldSlot::known_address));
         }
-        for (address, context) in late {
+        let contexts: BTreeSet<u64> = late.iter().map(|(_, context)| *context).collect();
+        for context in contexts {
             self.freed_at_ns = now;
-            client.freeing.store(client, address, context);
+            let own = late.iter().filter(|(_, of)| *of == context).map(|(address, _)| *address);
+            client.freeing.store(client, own, context);
         }
     }
 }

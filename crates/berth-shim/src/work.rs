@@ -257,7 +257,8 @@ fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
         position: pieces.wrapping_sub(waited_at).saturating_sub(1),
         pieces,
         blocks_per_sm: 0,
-        marks,
+        // Whoever waits on its CPU has to know the end of what it submits.
+        marks: marks || held.here,
         // Whoever waited on its CPU may find a capture that was not there before.
         is_bare: CAPTURES.any() && !held.on_gpu,
         measuring: None,
@@ -296,13 +297,15 @@ impl Begun {
         let (client, seen, shape) = (self.client, self.seen, self.shape);
         let ask = || client.driver.blocks_per_sm(shape.function, shape.threads_per_block, shape.bytes);
         let blocks_per_sm = match place {
-            Some(place) if due && shape.kind == SampleKind::Kernel => place.ask_blocks_per_sm(ask),
-            Some(place) => place.blocks_per_sm(),
+            Some(place) if due && shape.kind == SampleKind::Kernel => place.ask_blocks_per_sm(shape, ask),
+            Some(place) => place.blocks_per_sm(shape),
             None => None,
         };
         self.blocks_per_sm = blocks_per_sm.unwrap_or(0);
+        // What is moved is not learned from, so a guess that is too long would move it for good.
+        let estimate_ns = if self.known { self.estimate_ns } else { shape.assumed_ns() };
         if work.can_move {
-            self.moved = move_long(client, &seen, self.stream, self.estimate_ns, shape.blocks, blocks_per_sm);
+            self.moved = move_long(client, &seen, self.stream, estimate_ns, shape.blocks, blocks_per_sm);
         }
         let measured_in = self.moved.as_ref().map_or(self.stream, Moved::stream);
         self.measuring = due.then(|| client.samples.begin(&client.driver, seen.context, measured_in)).flatten();
@@ -363,7 +366,7 @@ fn pace(client: &Client, seen: &Seen, bytes: u64) {
     let until = begun + client.lanes[seen.lane].pace.book(begun, bytes, budget()).min(LONGEST_PACE_NS);
     let mut now = begun;
     let _errno = KeepErrno::new();
-    while now < until && budget() != 0 && client.is_up() {
+    while now < until && budget() != 0 && client.is_up() && state::minds(WORK) {
         std::thread::sleep(Duration::from_nanos((until - now).min(PACE_AGAIN_NS)));
         now = process::now_ns();
     }

@@ -22,12 +22,21 @@ fn the_same_work_has_the_same_place_and_other_work_another() {
 fn how_many_blocks_fit_is_asked_once_for_each_shape() {
     let estimates = Estimates::new();
     let place = estimates.place(kernel(7)).unwrap();
-    assert_eq!(place.blocks_per_sm(), None);
-    assert_eq!(place.ask_blocks_per_sm(|| Some(4)), Some(4));
-    assert_eq!(place.ask_blocks_per_sm(|| panic!("it is known")), Some(4));
-    let other = estimates.place(Shape { bytes: 1, ..kernel(7) }).unwrap();
-    assert_eq!(other.ask_blocks_per_sm(|| None), None, "with other shared memory it is another shape");
-    assert_eq!(other.ask_blocks_per_sm(|| panic!("the driver does not say")), None);
+    assert_eq!(place.blocks_per_sm(kernel(7)), None);
+    assert_eq!(place.ask_blocks_per_sm(kernel(7), || Some(4)), Some(4));
+    assert_eq!(place.ask_blocks_per_sm(kernel(7), || panic!("it is known")), Some(4));
+    let wider = Shape { bytes: 1, ..kernel(7) };
+    let other = estimates.place(wider).unwrap();
+    assert_eq!(other.ask_blocks_per_sm(wider, || None), None, "with other shared memory it is another shape");
+    assert_eq!(other.ask_blocks_per_sm(wider, || panic!("the driver does not say")), None);
+}
+
+#[test]
+fn what_is_told_of_one_shape_is_none_of_another_that_has_its_place_by_then() {
+    let place = Place::default();
+    place.ask_blocks_per_sm(kernel(7), || Some(4));
+    assert_eq!(place.blocks_per_sm(kernel(8)), None);
+    assert_eq!(place.ask_blocks_per_sm(kernel(8), || Some(2)), Some(2));
 }
 
 #[test]

@@ -272,6 +272,19 @@ fn one_that_yields_to_several_waits_for_all() {
 }
 
 #[test]
+fn one_whose_streams_cannot_wait_has_little_outstanding_when_a_stop_comes() {
+    let daemon = Daemon::start();
+    let (mut tenant, client, link) = waits_on_its_cpu(&daemon);
+    link.set(0);
+    until("a client that is idle", || client.ledger().busy.load(Ordering::Relaxed) == 0);
+    let before = tenant.done();
+    // Of a hundred that take 2 ms each, a grain is a few.
+    tenant.run("launch s0 2000000 100");
+    let outstanding = 100 - (tenant.done() - before);
+    assert!(outstanding <= 10, "{outstanding}");
+}
+
+#[test]
 fn one_whose_streams_cannot_wait_waits_before_it_launches() {
     let daemon = Daemon::start();
     let (mut tenant, client, link) = waits_on_its_cpu(&daemon);
