@@ -1,5 +1,7 @@
 //! What requests on one GPU and its windows come to: `measure` tallies, and what it needs of who is there is found here.
 
+use std::collections::BTreeMap;
+
 use berth_host::shim::ClientId;
 use berth_model::{Mono, TenantKey};
 use berth_policy::kernels::hybrid::finish_time_fairness;
@@ -10,13 +12,16 @@ use super::gpu::{Cast, Gpu};
 use super::measure::{Seen, Tally};
 
 impl Gpu {
-    /// Requests of clients have ended.
+    /// Requests of clients have ended. How fair an end was is found of each client's last alone: it takes a look at everybody, and a client may tell
+    /// of as many as it likes.
     pub fn ended(&mut self, ended: &[(ClientId, Ended)], cast: &Cast<'_>, now: Mono) {
         let mut clients = self.clients(cast, now);
-        for (who, ended) in ended {
+        let last: BTreeMap<ClientId, usize> = ended.iter().enumerate().map(|(at, (who, _))| (*who, at)).collect();
+        for (at, (who, ended)) in ended.iter().enumerate() {
             let Some(tenant) = cast.clients.get(who).map(|client| &client.facts.tenant) else { continue };
             let latency = cast.standings.get(tenant).and_then(|standing| standing.slo.latency);
-            let finish = self.finish(&mut clients, *who, *ended);
+            let is_last = last.get(who) == Some(&at);
+            let finish = is_last.then(|| self.finish(&mut clients, *who, *ended)).flatten();
             if let Some(guest) = self.guests.get_mut(tenant) {
                 guest.goals.ended(ended.at, ended.took);
                 if ended.at.since(self.meter.began()) >= ended.took {
@@ -44,11 +49,11 @@ impl Gpu {
     pub fn window(&mut self, cast: &Cast<'_>, now: Mono) -> Option<Seen> {
         let mut meter = std::mem::take(&mut self.meter);
         let slo = |tenant: &TenantKey| cast.standings.get(tenant).map(|standing| standing.slo.clone());
+        let clients = if meter.may_be_over() { self.clients(cast, now) } else { Vec::new() };
+        let scene = Scene { now, gpu: self.place(cast), clients: &clients, learned: &self.learned };
+        let crowd = Crowd::of(&scene);
         let so_far = |tenant: &TenantKey| {
-            let clients = self.clients(cast, now);
-            let scene = Scene { now, gpu: self.place(cast), clients: &clients, learned: &self.learned };
             let own = clients.iter().filter(|client| client.tenant == *tenant);
-            let crowd = Crowd::of(&scene);
             own.filter_map(|client| finish_time_fairness(&scene, &crowd, client)).max_by(f64::total_cmp)
         };
         let seen = meter.window(&self.guests, &slo, &so_far);

@@ -115,9 +115,10 @@ impl Gpu {
             let holder = holders.entry(tenant.clone()).or_insert_with(|| {
                 let slo = cast.standings.get(tenant).map(|standing| &standing.slo);
                 let stated = |size: Option<MemorySize>| size.and_then(MemorySize::stated).map(|bytes| bytes.0);
-                let reserves = slo.and_then(|slo| stated(slo.memory_reserve)).filter(|_| self.is_seen(tenant, cast));
+                let is_seen = self.is_seen(tenant, cast);
+                let reserves = slo.and_then(|slo| stated(slo.memory_reserve)).filter(|_| is_seen);
                 let cap = slo.and_then(|slo| stated(slo.constraints.memory));
-                Holder { came: id.0, cap, reserves: reserves.unwrap_or(0), ..Holder::default() }
+                Holder { came: id.0, is_seen, cap, reserves: reserves.unwrap_or(0), ..Holder::default() }
             });
             holder.pids.insert(client.facts.process.pid);
             holder.has = holder.has.saturating_add(lane.doing.memory_bytes);

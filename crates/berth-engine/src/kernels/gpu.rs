@@ -263,6 +263,9 @@ impl Gpu {
 
     /// Work of a client was measured, and had been submitted then.
     pub fn sampled(&mut self, who: ClientId, lane: &mut Lane, sample: &Sample, submitted: Mono) {
+        if sample.sms > lane.sms {
+            return;
+        }
         let company = self.windows.company(who, submitted);
         lane.book.add(sample, lane.sms, company == Company::Nobody);
         if company != Company::Others {

@@ -121,6 +121,10 @@ impl Meter {
         self.began
     }
 
+    pub fn may_be_over(&self) -> bool {
+        self.seconds >= LENGTH.as_secs_f64()
+    }
+
     /// What it came to, if it is over. `so_far`: finish-time fairness of one whose work has no end.
     pub fn window(
         &mut self,
@@ -128,7 +132,7 @@ impl Meter {
         slo: &dyn Fn(&TenantKey) -> Option<Slo>,
         so_far: &dyn Fn(&TenantKey) -> Option<f64>,
     ) -> Option<Seen> {
-        if self.seconds < LENGTH.as_secs_f64() {
+        if !self.may_be_over() {
             return None;
         }
         let here = guests.iter().map(|(tenant, guest)| (tenant, guest.tally, guest.goals.launches_alone()));

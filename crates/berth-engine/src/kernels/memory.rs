@@ -45,6 +45,8 @@ pub(super) struct Holder {
     pub pids: BTreeSet<u32>,
     /// What its processes have by their own word.
     pub has: u64,
+    /// The driver has seen it on this GPU.
+    pub is_seen: bool,
     /// What it may have in all by its own limit.
     pub cap: Option<u64>,
     /// 0 without a reservation, and of a tenant that the driver has not seen there.
@@ -114,7 +116,7 @@ impl Memory {
             let own = |holder: &Holder| Room { has: holder.has, limit: holder.cap, ..Room::default() };
             return order.into_iter().map(|(tenant, holder)| (tenant.clone(), own(holder))).collect();
         };
-        let bases: Vec<u64> = order.iter().map(|(tenant, _)| self.base(tenant)).collect();
+        let bases: Vec<u64> = order.iter().map(|(tenant, holder)| self.base(tenant, holder, seen)).collect();
         let sharers: Vec<Sharer> =
             order.iter().zip(&bases).map(|((_, holder), base)| holder.sharer(*base, seen)).collect();
         let kept = keep(seen.free, &sharers);
@@ -134,18 +136,26 @@ impl Memory {
         each.collect()
     }
 
-    /// What a tenant had when the driver looked.
-    fn base(&self, tenant: &TenantKey) -> u64 {
-        self.said.get(tenant).and_then(VecDeque::front).map_or(0, |(_, has)| *has)
+    /// What a tenant had when the driver looked, by its own word then; of one that had said nothing yet, by the driver's.
+    fn base(&self, tenant: &TenantKey, holder: &Holder, seen: &Seen) -> u64 {
+        let said = self.said.get(tenant).and_then(VecDeque::front).filter(|(at, _)| *at <= seen.at);
+        said.map_or_else(|| holder.told(seen).unwrap_or(0), |(_, has)| *has)
     }
 }
 
 impl Holder {
+    /// By the driver; `None` where it does not tell who has what.
+    fn told(&self, seen: &Seen) -> Option<u64> {
+        let own = self.pids.iter().filter_map(|pid| seen.by_pid.get(pid));
+        (!seen.by_pid.is_empty()).then(|| own.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)))
+    }
+
     fn sharer(&self, base: u64, seen: &Seen) -> Sharer {
-        let own: Vec<u64> = self.pids.iter().filter_map(|pid| seen.by_pid.get(pid).copied()).collect();
-        let told = (!own.is_empty()).then(|| own.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)));
-        // Who claimed more than the driver knew of is not believed what it claims since then either: it could keep others out with words.
-        let grown = if told.is_some_and(|told| told < base) { 0 } else { self.has.saturating_sub(base) };
+        let told = self.told(seen);
+        // Who claimed more than the driver knew of is not believed what it claims since then either, nor is who was never seen: they could keep
+        // others out with words.
+        let is_believed = self.is_seen && told.is_none_or(|told| told >= base);
+        let grown = if is_believed { self.has.saturating_sub(base) } else { 0 };
         let used = told.unwrap_or(0).max(base);
         Sharer { lacks: self.reserves.saturating_sub(used), grown: grown.min(seen.free) }
     }
@@ -184,7 +194,7 @@ mod tests {
     }
 
     fn holder(came: u64, has: u64, reserves: u64) -> Holder {
-        Holder { came, pids: BTreeSet::new(), has: has * GIB, cap: None, reserves: reserves * GIB }
+        Holder { came, pids: BTreeSet::new(), has: has * GIB, is_seen: true, cap: None, reserves: reserves * GIB }
     }
 
     fn seen(at: u64, free: u64) -> Seen {
@@ -286,6 +296,40 @@ mod tests {
         memory.see(seen(15, 10));
         memory.look(&holders, Mono(30));
         assert_eq!(limit(&memory, "b"), Some(1), "of ten four are reserved and five are taken");
+    }
+
+    #[test]
+    fn words_of_who_was_never_seen_on_the_gpu_keep_nobody_out() {
+        let ghost = |has| Holder { pids: [9].into(), is_seen: false, ..holder(3, has, 0) };
+        let own = |pid, holder| Holder { pids: [pid].into(), ..holder };
+        let mut holders: BTreeMap<TenantKey, Holder> = [
+            (tenant("reserved"), own(1, holder(1, 0, 20))),
+            (tenant("other"), own(2, holder(2, 5, 0))),
+            (tenant("ghost"), ghost(0)),
+        ]
+        .into();
+        let told = |at| Seen { by_pid: [(1, 0), (2, 5 * GIB)].into(), ..seen(at, 60) };
+        let mut memory = Memory::default();
+        memory.look(&holders, Mono(1));
+        memory.see(told(2));
+        memory.look(&holders, Mono(3));
+        let before = memory.room(&tenant("other")).limit;
+        assert_eq!(before, Some(45 * GIB), "what it has, and what is free beyond the reservation");
+        holders.insert(tenant("ghost"), ghost(70));
+        memory.look(&holders, Mono(4));
+        assert_eq!(memory.room(&tenant("other")).limit, before);
+        assert_eq!(memory.room(&tenant("reserved")).kept, Some(20 * GIB));
+    }
+
+    #[test]
+    fn what_a_newcomer_had_before_anybody_looked_is_not_free_for_others() {
+        let mut holders: BTreeMap<TenantKey, Holder> =
+            [(tenant("reserved"), holder(1, 0, 20)), (tenant("other"), holder(2, 0, 0))].into();
+        let mut memory = memory(60, &holders);
+        let before = memory.room(&tenant("other")).limit.unwrap();
+        holders.insert(tenant("newcomer"), holder(3, 30, 0));
+        memory.look(&holders, Mono(4));
+        assert_eq!(memory.room(&tenant("other")).limit, Some(before - 30 * GIB));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is shown of everybody who takes part.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use berth_host::shim::{ClientId, End};
 use berth_model::kernels::{
@@ -27,6 +28,9 @@ pub(super) struct Scene<'a> {
     pub anchor: Anchor,
 }
 
+/// What a window came to says nothing of now for longer.
+const WINDOW_SHOWN_FOR: Duration = Duration::from_secs(60);
+
 impl Scene<'_> {
     pub fn level(&self, totals: KernelTotals) -> KernelLevel {
         let mut rows: Vec<KernelRow> = self.gpus.iter().flat_map(|(uuid, gpu)| self.rows(uuid, gpu)).collect();
@@ -42,7 +46,7 @@ impl Scene<'_> {
     }
 
     fn window(&self, uuid: &GpuUuid, gpu: &Gpu) -> Option<GpuWindow> {
-        let (figures, ended) = gpu.latest?;
+        let (figures, ended) = gpu.latest.filter(|(_, ended)| self.anchor.mono.since(*ended) <= WINDOW_SHOWN_FOR)?;
         let gpu_index = self.indices.get(uuid).copied();
         Some(GpuWindow { gpu_index, gpu_uuid: uuid.clone(), ended_at: self.anchor.wall_at(ended), figures })
     }

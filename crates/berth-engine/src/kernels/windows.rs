@@ -15,7 +15,7 @@ use berth_policy::kernels::{self, CoRun};
 
 /// Fewer measured pieces say nothing.
 const FEW: u32 = 4;
-/// Companies of which too little was seen so far; of more, all are forgotten.
+/// Companies of which too little was seen so far; of more, those of whoever comes with another are forgotten.
 const MOST: usize = 256;
 
 /// Those who ran together, with the SMs each was confined to.
@@ -77,7 +77,12 @@ impl Windows {
     /// Work that ran on so many SMs.
     pub fn add(&mut self, who: ClientId, sms: u32, expected_ns: f64, took_ns: f64) {
         if self.tallies.len() >= MOST {
-            self.tallies.clear();
+            // Its own first: whatever one says it ran on, it is not to cost others what was learned of them.
+            let before = self.tallies.len();
+            self.tallies.retain(|(of, _), _| *of != who);
+            if self.tallies.len() == before {
+                self.tallies.clear();
+            }
         }
         let tally = self.tallies.entry((who, self.company_of(who, sms))).or_default();
         tally.pieces += 1;
@@ -175,6 +180,16 @@ mod tests {
         (0..4).for_each(|_| windows.add(ONE, 0, 50.0, 100.0));
         windows.forget(TWO);
         assert_eq!(windows.close(128, &|_| 1.0), []);
+    }
+
+    #[test]
+    fn one_that_says_it_ran_on_ever_other_sms_costs_nobody_else_what_was_learned() {
+        let mut windows = Windows::default();
+        windows.look(running(&[(ONE, None), (TWO, None)]), Mono(1));
+        (0..FEW - 1).for_each(|_| windows.add(ONE, 0, 100.0, 200.0));
+        (1..1_000).for_each(|sms| windows.add(TWO, sms, 100.0, 100.0));
+        windows.add(ONE, 0, 100.0, 200.0);
+        assert!(windows.close(132, &|_| 0.5).iter().any(|seen| seen.who.0 == ONE.0));
     }
 
     #[test]
