@@ -61,13 +61,18 @@ static void *work(void *argument) {
         if (op->kind == WAIT_EVENT) for (;;) { pthread_mutex_lock(&lock); int done = op->event->done >= op->number; pthread_mutex_unlock(&lock); if (done) break; nanosleep(&nap, 0); }
         pthread_mutex_lock(&lock);
         if (op->kind == KERNEL) { s->kernels++; kernels_done++; if (s->green) green_kernels++; }
-        if (op->kind == RECORD) { if (op->event->done < op->number) op->event->done = op->number; op->event->done_ms = now_ms(); }
-        s->first = op->next; if (!s->first) s->last = 0;
-        s->finished++;
+        /* Events behind it are done with it, as on a GPU: whoever has waited for it finds nothing of them left. */
+        int end;
+        do {
+            op = s->first;
+            if (op->kind == RECORD) { if (op->event->done < op->number) op->event->done = op->number; op->event->done_ms = now_ms(); }
+            s->first = op->next; if (!s->first) s->last = 0;
+            s->finished++;
+            end = op->kind == END;
+            free(op);
+        } while (s->first && s->first->kind == RECORD);
         pthread_cond_broadcast(&s->moved);
         pthread_mutex_unlock(&lock);
-        int end = op->kind == END;
-        free(op);
         if (end) return 0;
     }
 }
