@@ -1,9 +1,12 @@
-//! Whether any stream of the process captures a graph. While one does, work is passed on untouched.
+//! Whether any stream of the process captures a graph. While one does, the driver is asked of each stream whether it takes part; what is put
+//! into such a one is passed on untouched.
 //!
 //! Counted from the start of the process, attached or not. A captured stream that is destroyed never ends its capture, so
 //! the streams are kept by name where there is room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::driver::Driver;
 
 /// Captures at the same time that are told apart.
 const KEPT: usize = 64;
@@ -24,6 +27,11 @@ impl Captures {
 
     pub(crate) fn any(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether what is put into this stream goes into a graph, as far as one can tell.
+    pub(crate) fn has(&self, driver: &Driver, stream: u64) -> bool {
+        self.any() && driver.is_capturing(stream)
     }
 
     pub(crate) fn begun(&self, stream: u64) {

@@ -57,7 +57,7 @@ pub(crate) fn hold_back(client: &Client, seen: &Seen, stream: u64, reading: &Rea
     let is_put = client.driver.wait_for_zero(stream, &addresses[..count]);
     let here = !is_put || !all_on_gpu;
     if here {
-        wait_here(client, seen, reading);
+        wait_here(client, seen, stream, reading);
     }
     // Of several, some may have been put.
     Held { on_gpu: count > 0, here }
@@ -74,7 +74,7 @@ fn may_add_wait(client: &Client, seen: &Seen, handle: u64) -> bool {
     let gate = stream.gate.load(Ordering::Acquire);
     let is_under_way = || client.driver.relaxed(|| client.driver.progress(gate, seen.context)) == Progress::UnderWay;
     while gate != 0 && is_under_way() {
-        if process::now_ns() > until || CAPTURES.any() || !client.is_up() {
+        if process::now_ns() > until || CAPTURES.has(&client.driver, handle) || !client.is_up() {
             return false;
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -97,9 +97,9 @@ fn longest_wait(client: &Client, seen: &Seen) -> u64 {
     process::now_ns().saturating_add(longest_ns)
 }
 
-/// Waits on the CPU: until what was submitted is done, so that little is outstanding, and then until no stop is up. Bounded; and a capture
-/// that begins meanwhile is not to be disturbed by what is asked here.
-fn wait_here(client: &Client, seen: &Seen, reading: &Reading<'_>) {
+/// Waits on the CPU: until what was submitted is done, so that little is outstanding, and then until no stop is up. Bounded; and a stream that
+/// begins to capture meanwhile is let go.
+fn wait_here(client: &Client, seen: &Seen, stream: u64, reading: &Reading<'_>) {
     let lane = &client.lanes[seen.lane];
     let until = longest_wait(client, seen);
     let event = seen.place.map_or(0, |place| client.streams.get(place).event.load(Ordering::Acquire));
@@ -111,7 +111,8 @@ fn wait_here(client: &Client, seen: &Seen, reading: &Reading<'_>) {
         let mut stops = obeyed.filter_map(|slot| slot.stop.get(reading));
         stops.any(|stop| stop.word.load(Ordering::Acquire) != 0)
     };
-    while !CAPTURES.any() && (is_stopped() || is_behind()) && process::now_ns() < until && client.is_up() {
+    let captures = || CAPTURES.has(&client.driver, stream);
+    while !captures() && (is_stopped() || is_behind()) && process::now_ns() < until && client.is_up() {
         std::thread::sleep(LOOK_AGAIN);
     }
 }

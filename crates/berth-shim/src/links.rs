@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::lane::{Lane, Side};
 use crate::leaving::Leaving;
 
-/// Pages that wait for a GPU's streams; beyond, new links are passed over.
+/// Pages that wait for a GPU's streams; with more, those of new links are not shown to the GPU, and their stops are obeyed on the CPU.
 const MOST_LEAVING: usize = 256;
 /// A page is closed to others when its leader has mapped it, or after this: one that never does is not waited for.
 const CLOSED_AFTER_NS: u64 = 1_000_000_000;
@@ -104,9 +104,8 @@ impl Links {
             Side::Leads => (0..known.leads.len()).find(|slot| known.leads[*slot].is_empty() && is_left(*slot)),
             Side::Yields => (0..known.yields.len()).find(|slot| known.yields[*slot].stop.is_empty() && is_left(*slot)),
         };
-        let Some(slot) = free.filter(|_| leaving.len() < MOST_LEAVING && known.device().is_some()) else {
-            return false;
-        };
+        let Some(slot) = free.filter(|_| known.device().is_some()) else { return false };
+        let may_register = leaving.iter().filter(|it| it.registered.is_some()).count() < MOST_LEAVING;
         drop(leaving);
         match side {
             Side::Leads => {
@@ -120,7 +119,7 @@ impl Links {
             }
         }
         known.count(side, true);
-        let file = (side == Side::Yields).then_some(file);
+        let file = (side == Side::Yields && may_register).then_some(file);
         let mut link =
             Link { id, lane, side, slot, page, file, added_ns: now_ns, down_at_ns: now_ns, stop: Obeyed::Yes };
         link.close(known, now_ns);

@@ -7,6 +7,7 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard};
 
+use crate::capture::CAPTURES;
 use crate::sys::driver::Driver;
 
 /// Streams of the program whose long kernels can be moved.
@@ -61,7 +62,11 @@ impl Long {
         }
     }
 
+    /// While anything captures nothing is made or taken away: the driver may wait for all streams then.
     fn prepare(&mut self, driver: &Driver, device: c_int, part: Part) -> Option<(u64, u32)> {
+        if CAPTURES.any() && self.green.as_ref().is_none_or(|green| green.part != part) {
+            return None;
+        }
         if self.green.as_ref().is_some_and(|green| green.part != part) {
             let green = self.green.take()?;
             for track in &self.tracks {

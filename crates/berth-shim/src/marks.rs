@@ -27,7 +27,8 @@ pub(crate) fn mark(client: &Client, seen: &Seen, place: usize, handle: u64, piec
 pub(crate) fn record_behind_all(client: &Client, place: usize, handle: u64) -> Option<u32> {
     let stream = client.streams.get(place);
     let (pieces, context) = (stream.pieces.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
-    let recorded = client.driver.within(context, || !CAPTURES.any() && record(client, context, &stream.event, handle));
+    let can_record = || !CAPTURES.has(&client.driver, handle);
+    let recorded = client.driver.within(context, || can_record() && record(client, context, &stream.event, handle));
     (recorded == Some(true)).then_some(pieces)
 }
 

@@ -76,7 +76,7 @@ struct Begun {
     blocks_per_sm: u32,
     /// An event is to be recorded behind it.
     marks: bool,
-    /// Nothing but the launch itself: a capture has begun meanwhile.
+    /// Nothing but the launch itself: its stream has begun to capture meanwhile.
     is_bare: bool,
     measuring: Option<Measuring>,
     moved: Option<Moved<'static>>,
@@ -156,7 +156,7 @@ fn managed(counted: &Counted, stream: u64, work: &Work, real: impl Fn(Option<u64
 impl Counted {
     /// `None`: it is passed on untouched.
     fn of(client: &'static Client, stream: u64, work: &Work) -> Option<Self> {
-        if CAPTURES.any() {
+        if CAPTURES.has(&client.driver, stream) {
             return None;
         }
         let seen = client.stream(stream)?;
@@ -167,7 +167,7 @@ impl Counted {
         if work.is_of_host(client) {
             pace(client, &seen, work.shape.bytes);
             // It may have slept.
-            if CAPTURES.any() {
+            if CAPTURES.has(&client.driver, stream) {
                 return None;
             }
         }
@@ -259,8 +259,8 @@ fn begin(counted: &Counted, stream: u64, work: &Work) -> Begun {
         blocks_per_sm: 0,
         // Whoever waits on its CPU has to know the end of what it submits.
         marks: marks || held.here,
-        // Whoever waited on its CPU may find a capture that was not there before.
-        is_bare: CAPTURES.any() && !held.on_gpu,
+        // Whoever waited on its CPU may find that its stream captures.
+        is_bare: !held.on_gpu && CAPTURES.has(&client.driver, stream),
         measuring: None,
         moved: None,
     };

@@ -36,12 +36,12 @@ enum On {
     /// That of the thread's context.
     Current,
     Device(c_int),
-    /// That of a stream. While anything is captured it may be a node of a graph, which is not counted.
+    /// That of a stream. In one that captures it is a node of a graph, which is not counted.
     Stream(u64),
 }
 
 fn book(bytes: u64, on: On) -> Booked {
-    if !state::minds(MEMORY) || matches!(on, On::Stream(_)) && CAPTURES.any() {
+    if !state::minds(MEMORY) {
         return Booked::Not;
     }
     let booked = guarded(|| {
@@ -49,6 +49,7 @@ fn book(bytes: u64, on: On) -> Booked {
         let lane = match on {
             On::Current => client.current_lane()?,
             On::Device(device) => client.lane_of(device)?,
+            On::Stream(stream) if CAPTURES.has(&client.driver, stream) => return None,
             On::Stream(stream) => client.stream(stream)?.lane,
         };
         let limit = client.orders(lane).memory_bytes.load(Ordering::Relaxed);

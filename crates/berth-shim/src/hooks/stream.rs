@@ -1,6 +1,7 @@
-//! Streams: captures that begin and end, waits of the program, streams that go.
+//! Streams: captures that begin, spread and end, waits of the program, streams that go.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::MutexGuard;
 
 use berth_proto::cuda::{STREAM_PER_THREAD, result};
 
@@ -31,22 +32,20 @@ fn goes(stream: u64) {
     });
 }
 
-/// Who looks at the GPU has either seen that a capture begins, or is done.
-fn let_looks_end() {
-    guarded(|| {
-        drop(state::attached()?.events());
-        Some(())
-    });
+/// Until this is dropped who looks at the GPU puts nothing into any stream: it asks before that whether the stream captures, which is about to change.
+fn without_looks() -> Option<MutexGuard<'static, ()>> {
+    guarded(|| state::attached()?.events())
 }
 
-/// Counts a capture that has begun. Before the call: no work of ours may come into it.
+/// Counts a capture before it begins: no work of ours may come into it.
 macro_rules! begin {
     ($stream:expr, $call:expr) => {{
         let stream = captured($stream);
         CAPTURES.begun(stream);
-        let_looks_end();
+        let held = without_looks();
         // SAFETY: the caller's own arguments.
         let answer = unsafe { $call };
+        drop(held);
         if answer != result::SUCCESS {
             CAPTURES.ended(stream);
         }
@@ -67,6 +66,14 @@ crate::hooks::hooks! {
         if answer != result::ILLEGAL_STATE && answer != result::STREAM_CAPTURE_WRONG_THREAD {
             CAPTURES.ended(captured(default.of(stream)));
         }
+        answer
+    };
+    // A stream that waits for what is captured takes part from then on.
+    cuStreamWaitEvent / cuStreamWaitEvent_ptsz: (stream: u64, event: u64, flags: c_uint) |real, _default| {
+        let held = if CAPTURES.any() { without_looks() } else { None };
+        // SAFETY: the caller's own arguments.
+        let answer = unsafe { real(stream, event, flags) };
+        drop(held);
         answer
     };
     cuStreamSynchronize / cuStreamSynchronize_ptsz: (stream: u64) |real, default| {

@@ -15,6 +15,8 @@ const CAN_USE_STREAM_MEM_OPS_V1: c_int = 92;
 const CAN_USE_STREAM_WAIT_VALUE_NOR: c_int = 123;
 /// `CU_EVENT_DISABLE_TIMING`
 const DISABLE_TIMING: c_uint = 2;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`
+const CAPTURES_NOTHING: c_int = 0;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 const RELAXED: c_int = 2;
 /// `CU_MEMHOSTREGISTER_PORTABLE | …_DEVICEMAP`
@@ -116,6 +118,7 @@ functions! {
     }
     wanted {
         stream_context: cuStreamGetCtx(u64, *mut u64);
+        stream_is_capturing: cuStreamIsCapturing(u64, *mut c_int);
         stream_wait_value: cuStreamWaitValue32_v2 or cuStreamWaitValue32 (u64, u64, u32, c_uint);
         stream_batch: cuStreamBatchMemOp_v2 or cuStreamBatchMemOp (u64, c_uint, *mut WaitOp, c_uint);
         host_register: cuMemHostRegister_v2 or cuMemHostRegister (*mut c_void, usize, c_uint);
@@ -192,6 +195,13 @@ impl Driver {
         let function = self.stream_context?;
         // SAFETY: the stream is the program's own, which is about to use it; the driver writes one handle.
         ask(|out| unsafe { function(stream, out) }).filter(|context| *context != 0)
+    }
+
+    /// Whether what is put into a stream goes into a graph; also where the driver does not say.
+    pub(crate) fn is_capturing(&self, stream: u64) -> bool {
+        let Some(function) = self.stream_is_capturing else { return true };
+        // SAFETY: the stream is the program's own, which is about to use it or has not destroyed it; the driver writes one number.
+        ask(|out| unsafe { function(stream, out) }) != Some(CAPTURES_NOTHING)
     }
 
     /// Runs something with this context current.

@@ -34,10 +34,15 @@ u64 fakeCalls(const char *name) {
 
 /* --- streams --- */
 enum kind { KERNEL, WAIT_ZERO, WRITE_ZERO, RECORD, WAIT_EVENT, END };
-struct event { u64 recorded, done; double done_ms; };
+struct event { u64 recorded, done; double done_ms; int captured; };
 struct op { enum kind kind; u64 ns; volatile uint32_t *word; struct event *event; u64 number; struct op *next; };
 struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; pthread_cond_t moved; };
-static int disturbed, initialized, devices = 2;
+static int disturbed, initialized, devices = 2, captures;
+/* What a thread may do while another captures, and that it is the program that calls. */
+static __thread int mode;
+static __thread int by_program;
+/* Calls that a capture forbids to whoever has not asked for more. */
+#define UNSAFE if (captures && mode != 2) disturbed++
 static u64 kernels_done, green_kernels;
 static __thread u64 stack[8];
 static __thread int depth;
@@ -95,7 +100,7 @@ static struct stream *find(u64 handle, int per_thread) {
     return legacy;
 }
 static result put(struct stream *s, struct op op) {
-    if (s->capturing) { if (op.kind != KERNEL) disturbed++; s->captured_ns += op.ns; return OK; }
+    if (s->capturing) { if (op.kind != KERNEL && !by_program) disturbed++; s->captured_ns += op.ns; return OK; }
     struct op *new = malloc(sizeof *new); *new = op; new->next = 0;
     pthread_mutex_lock(&lock);
     if (s->last) s->last->next = new; else s->first = new;
@@ -145,24 +150,28 @@ result cuStreamSynchronize_ptsz(u64 s) { COUNT; return synchronize(find(s, 1)); 
 result cuStreamQuery(u64 s) { struct stream *it = find(s, 0); pthread_mutex_lock(&lock); int busy = it->finished < it->queued; pthread_mutex_unlock(&lock); return busy ? NOT_READY : OK; }
 result cuEventCreate(u64 *out, unsigned flags) { COUNT; *out = (u64)calloc(1, sizeof(struct event)); return OK; }
 result cuEventDestroy_v2(u64 e) { COUNT; return OK; }
-result cuEventRecord(u64 e, u64 s) { COUNT; struct event *event = (void *)e; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
-result cuEventQuery(u64 e) { COUNT; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
+result cuEventRecord(u64 e, u64 s) { COUNT; struct event *event = (void *)e; event->captured = find(s, 0)->capturing; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
+result cuEventQuery(u64 e) { COUNT; UNSAFE; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
 result cuEventElapsedTime(float *out, u64 a, u64 b) { *out = ((struct event *)b)->done_ms - ((struct event *)a)->done_ms; return OK; }
-result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { struct event *event = (void *)e; return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
+result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { COUNT; struct event *event = (void *)e; if (event->captured) { find(s, 0)->capturing = 1; return OK; } return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
 result cuStreamWaitValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags != 1) return INVALID; return put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)address }); }
 struct wait { unsigned operation; u64 address, value; unsigned flags; u64 alias, pad; };
 result cuStreamBatchMemOp_v2(u64 s, unsigned n, struct wait *ops, unsigned flags) { COUNT; for (unsigned i = 0; i < n; i++) { if (ops[i].operation != 1 || ops[i].value || ops[i].flags != 1) return INVALID; put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)ops[i].address }); } return OK; }
 result cuStreamWriteValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags) return INVALID; return put(find(s, 0), (struct op){ .kind = WRITE_ZERO, .word = (void *)address }); }
 /* A call that holds what all others need, as one that synchronises may. */
 void fakeHold(unsigned ms) { pthread_mutex_lock(&lock); struct timespec t = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&t, 0); pthread_mutex_unlock(&lock); }
-result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { COUNT; return flags == 3 ? OK : INVALID; }
-result cuMemHostUnregister(void *p) { COUNT; return OK; }
+result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { COUNT; UNSAFE; return flags == 3 ? OK : INVALID; }
+result cuMemHostUnregister(void *p) { COUNT; UNSAFE; return OK; }
 result cuMemHostGetDevicePointer_v2(u64 *out, void *p, unsigned flags) { *out = (u64)p; return OK; }
-result cuThreadExchangeStreamCaptureMode(int *mode) { static __thread int mine; int old = mine; mine = *mode; *mode = old; return OK; }
+result cuThreadExchangeStreamCaptureMode(int *new) { int old = mode; mode = *new; *new = old; return OK; }
+void fakeByProgram(int is) { by_program = is; }
 
 /* --- capture and graphs --- */
-result cuStreamBeginCapture_v2(u64 s, int mode) { COUNT; find(s, 0)->capturing = 1; find(s, 0)->captured_ns = 0; return OK; }
-result cuStreamEndCapture(u64 s, u64 *graph) { COUNT; struct stream *it = find(s, 0); it->capturing = 0; *graph = it->captured_ns; return OK; }
+result cuStreamBeginCapture_v2(u64 s, int mode) { COUNT; find(s, 0)->capturing = 1; find(s, 0)->captured_ns = 0; captures++; return OK; }
+/* Its answer may be old when it comes. */
+result cuStreamIsCapturing(u64 s, int *out) { COUNT; *out = find(s, 0)->capturing; struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CAPTURES")) nanosleep(&t, 0); return OK; }
+/* Streams that have joined it are done with it, too: there is one at a time. */
+result cuStreamEndCapture(u64 s, u64 *graph) { COUNT; struct stream *it = find(s, 0); *graph = it->captured_ns; captures--; for (unsigned i = 0; i < kept_count; i++) kept[i]->capturing = 0; return OK; }
 result cuGraphLaunch(u64 graph, u64 s) { COUNT; return put(find(s, 0), (struct op){ .kind = KERNEL, .ns = graph }); }
 
 /* --- launches --- */

@@ -129,43 +129,6 @@ fn garbage_in_a_stop_page_stops_and_does_no_more() {
 }
 
 #[test]
-fn a_capture_is_not_disturbed_and_its_graph_is_one_piece_of_work() {
-    let daemon = Daemon::start();
-    let mut tenant = Tenant::start(&daemon.path());
-    tenant.run("prepare 0");
-    tenant.tell("alloc 0 4096");
-    let client = daemon.welcome(|orders| {
-        orders.sample_every.store(1, Ordering::Relaxed);
-        orders.linger_ns.store(100_000, Ordering::Relaxed);
-    });
-    client.lane();
-    assert_eq!(tenant.answer(), 0);
-    let (leads, yields) = (Link::new(), Link::new());
-    client.leads(1, &leads);
-    client.yields(2, &yields);
-    tenant.run("streams 2");
-    tenant.until("links", |tenant| {
-        tenant.run("launch s1 1000 1");
-        leads.word() != 0 && client.ledger().stops.load(Ordering::Relaxed) > 0
-    });
-    tenant.run("sync s1");
-    tenant.run("capture s0");
-    let (records, launches) = (tenant.calls("cuEventRecord"), client.ledger().launches.load(Ordering::Relaxed));
-    tenant.run("launch s0 1000000 5");
-    tenant.run("copy s0 4096");
-    tenant.run("launch s1 1000 5");
-    assert_eq!(tenant.calls("cuEventRecord"), records, "nothing of ours while it captures");
-    tenant.run("endcapture s0");
-    assert_eq!(tenant.ask("disturbed"), 0);
-    assert_eq!(client.ledger().launches.load(Ordering::Relaxed), launches);
-    until("the word to be down", || leads.word() == 0);
-    tenant.run("graph s0");
-    assert_ne!(leads.word(), 0, "a graph is work");
-    assert_eq!(client.ledger().launches.load(Ordering::Relaxed), launches + 1);
-    tenant.run("sync s0");
-}
-
-#[test]
 fn a_forked_child_attaches_for_itself_and_leaves_its_parent_alone() {
     let daemon = Daemon::start();
     let mut tenant = Tenant::start(&daemon.path());

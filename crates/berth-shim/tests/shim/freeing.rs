@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use berth_proto::shim::{FromDaemon, LaneOrders};
 
 use crate::daemon::{Daemon, Link};
-use crate::links::{attached, attached_as, leading, orders, stopped, until_linked, waits_on_its_cpu};
+use crate::links::{attached, attached_as, leading, orders, stopped, until_linked};
 use crate::tenant::{Tenant, until};
 
 fn short(lane: &LaneOrders) {
@@ -213,23 +213,6 @@ fn few_waits_are_ever_in_a_stream() {
     assert_eq!(tenant.answer(), 0);
     tenant.run("sync s0");
     assert_eq!(tenant.done(), tenant.calls("cuLaunchKernel"));
-}
-
-#[test]
-fn a_capture_that_begins_while_a_launch_waits_on_its_cpu_is_left_alone() {
-    let daemon = Daemon::start();
-    let (mut tenant, client, link) = waits_on_its_cpu(&daemon);
-    until("a stream that is idle", || client.ledger().busy.load(Ordering::Relaxed) == 0);
-    link.set(3);
-    let stops = client.ledger().stops.load(Ordering::Relaxed);
-    tenant.run("aside s0 1000");
-    until("a launch that waits", || client.ledger().stops.load(Ordering::Relaxed) > stops);
-    let records = tenant.calls("cuEventRecord");
-    tenant.run("capture s1");
-    tenant.run("join");
-    assert_eq!(tenant.calls("cuEventRecord"), records, "nothing of ours while it captures");
-    tenant.run("endcapture s1");
-    link.set(0);
 }
 
 #[test]

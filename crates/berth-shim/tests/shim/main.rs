@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // test code
 
 mod again;
+mod captures;
 mod daemon;
 mod failing;
 mod finding;

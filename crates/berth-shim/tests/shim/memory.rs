@@ -60,12 +60,13 @@ fn without_a_cap_memory_is_counted_and_told_as_the_driver_says() {
 #[test]
 fn what_is_allocated_while_something_is_captured_counts_but_for_nodes_of_the_graph() {
     let (_daemon, mut tenant, client) = capped(100);
-    tenant.run("streams 1");
+    tenant.run("streams 2");
     tenant.run("capture s0");
     tenant.run(&format!("alloc 1 {}", 60 * MIB));
     assert_eq!(used(&client), 70);
     assert_eq!(tenant.ask(&format!("alloc 2 {}", 60 * MIB)), OUT_OF_MEMORY);
-    tenant.run(&format!("allocasync 2 {}", 60 * MIB));
+    assert_eq!(tenant.ask(&format!("allocasync 2 {} s1", 60 * MIB)), OUT_OF_MEMORY);
+    tenant.run(&format!("allocasync 2 {} s0", 60 * MIB));
     assert_eq!(used(&client), 70);
     tenant.run("endcapture s0");
     tenant.run("free 1");

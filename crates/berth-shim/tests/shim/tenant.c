@@ -86,9 +86,11 @@ int main(int argc, char **argv) {
         else if (IS("copy")) told = CALL(cuMemcpyHtoDAsync_v2, (u64, const void *, size_t, u64), 0, 0, strtoull(b, 0, 0), stream(a));
         else if (IS("capture")) told = CALL(cuStreamBeginCapture_v2, (u64, int), stream(a), 0);
         else if (IS("endcapture")) told = CALL(cuStreamEndCapture, (u64, u64 *), stream(a), &graph);
+        /* Has one stream wait for what another captures. */
+        else if (IS("joins")) { u64 event; ((void (*)(int))f("fakeByProgram"))(1); told = CALL(cuEventCreate, (u64 *, unsigned), &event, 2) || CALL(cuEventRecord, (u64, u64), event, stream(b)) || CALL(cuStreamWaitEvent, (u64, u64, unsigned), stream(a), event, 0); ((void (*)(int))f("fakeByProgram"))(0); }
         else if (IS("graph")) told = CALL(cuGraphLaunch, (u64, u64), graph, stream(a));
         else if (IS("alloc")) told = CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[atoi(a)], strtoull(b, 0, 0));
-        else if (IS("allocasync")) told = CALL(cuMemAllocAsync, (u64 *, size_t, u64), &addresses[atoi(a)], strtoull(b, 0, 0), 0);
+        else if (IS("allocasync")) told = CALL(cuMemAllocAsync, (u64 *, size_t, u64), &addresses[atoi(a)], strtoull(b, 0, 0), stream(c));
         else if (IS("create")) { int properties[8] = { 1, 0, 1, 0 }; told = CALL(cuMemCreate, (u64 *, size_t, void *, unsigned long long), &addresses[atoi(a)], strtoull(b, 0, 0), properties, 0); }
         else if (IS("free")) told = CALL(cuMemFree_v2, (u64), addresses[atoi(a)]);
         else if (IS("release")) told = CALL(cuMemRelease, (u64), addresses[atoi(a)]);
