@@ -17,6 +17,7 @@ use crate::estimate::Estimates;
 use crate::freeing::Freeing;
 use crate::lane::Lane;
 use crate::leaving::Leaving;
+use crate::pools::Pools;
 use crate::preempt::Preemption;
 use crate::samples::Samples;
 use crate::state::{self, MEMORY, WORK};
@@ -49,6 +50,7 @@ pub(crate) struct Client {
     /// Held by the thread that looks at the GPU while it uses events, and by whoever takes them away.
     events: Mutex<()>,
     pub(crate) freeing: Freeing,
+    pub(crate) pools: Pools,
     looker: OnceLock<Thread>,
     /// When the thread that looks at the GPU last came to an end of it.
     pub(crate) looked_at_ns: AtomicU64,
@@ -84,6 +86,7 @@ impl Client {
             meeting: Mutex::default(),
             events: Mutex::default(),
             freeing: Freeing::default(),
+            pools: Pools::default(),
             looker: OnceLock::new(),
             looked_at_ns: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -101,8 +104,14 @@ impl Client {
         self.connection.exchange(connection);
         for index in (0..LANES).filter(|index| self.lanes[*index].device().is_some()) {
             self.announce(index);
-            self.ledger(index).memory_bytes.store(self.book().used(index), Ordering::Relaxed);
+            self.ledger(index).memory_bytes.store(self.allocated(index), Ordering::Relaxed);
         }
+    }
+
+    /// What it has of a GPU's memory, with what its pools keep.
+    pub(crate) fn allocated(&self, lane: usize) -> u64 {
+        let used = self.book().used(lane);
+        used.saturating_add(self.pools.kept(&self.driver, lane))
     }
 
     /// Who looks at the GPU, from now on.
@@ -299,9 +308,8 @@ impl Client {
                 if let Ok(mut long) = lane.long.lock() {
                     long.forget(context);
                 }
-                let mut book = self.book();
-                book.forget(context);
-                self.ledger(index).memory_bytes.store(book.used(index), Ordering::Relaxed);
+                self.book().forget(context);
+                self.ledger(index).memory_bytes.store(self.allocated(index), Ordering::Relaxed);
             }
             for leaving in self.leaving().iter_mut() {
                 leaving.registered = leaving.registered.filter(|(_, of)| *of != context);

@@ -12,6 +12,7 @@ use berth_proto::cuda::{STREAM_LEGACY, STREAM_PER_THREAD};
 
 use crate::sys::dl;
 
+mod arrays;
 mod context;
 mod copy;
 #[cfg(not(test))]
@@ -21,6 +22,7 @@ mod ioctl;
 mod launch;
 mod lookup;
 mod memory;
+mod pools;
 mod stream;
 
 /// One function that we stand before.
@@ -54,10 +56,20 @@ impl Default {
     }
 }
 
+const ALL: &[&[Hook]] = &[
+    arrays::HOOKS,
+    context::HOOKS,
+    copy::HOOKS,
+    launch::HOOKS,
+    lookup::HOOKS,
+    memory::HOOKS,
+    pools::HOOKS,
+    stream::HOOKS,
+];
+
 impl Hook {
     pub(crate) fn find(symbol: &CStr) -> Option<&'static Hook> {
-        let all = [context::HOOKS, copy::HOOKS, launch::HOOKS, lookup::HOOKS, memory::HOOKS, stream::HOOKS];
-        all.into_iter().flatten().find(|hook| hook.symbol == symbol)
+        ALL.iter().copied().flatten().find(|hook| hook.symbol == symbol)
     }
 
     /// The driver has this function at `real`; what the program gets instead.
@@ -209,20 +221,9 @@ mod tests {
 
     #[test]
     fn no_function_is_hooked_twice_under_one_address() {
-        let hooks =
-            [context::HOOKS, copy::HOOKS, launch::HOOKS, lookup::HOOKS, memory::HOOKS, stream::HOOKS].concat_all();
+        let hooks: Vec<&Hook> = ALL.iter().copied().flatten().collect();
         for (index, hook) in hooks.iter().enumerate() {
             assert!(!hooks[..index].iter().any(|other| other.symbol == hook.symbol), "{:?}", hook.symbol);
-        }
-    }
-
-    trait ConcatAll {
-        fn concat_all(self) -> Vec<&'static Hook>;
-    }
-
-    impl<const N: usize> ConcatAll for [&'static [Hook]; N] {
-        fn concat_all(self) -> Vec<&'static Hook> {
-            self.into_iter().flatten().collect()
         }
     }
 

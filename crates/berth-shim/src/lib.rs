@@ -28,6 +28,7 @@ mod long;
 mod look;
 mod marks;
 mod pace;
+mod pools;
 mod preempt;
 mod request;
 mod samples;

@@ -8,9 +8,10 @@ use berth_proto::cuda::{CuResult, result};
 use crate::book::Room;
 use crate::capture::CAPTURES;
 use crate::client::Client;
+use crate::pools;
 use crate::state::{self, MEMORY, guarded};
 
-/// `CUmemAllocationProp`, as far as it says where: `CU_MEM_LOCATION_TYPE_DEVICE` is 1.
+/// `CUmemAllocationProp` and `CUmemPoolProps`, as far as they say where: `CU_MEM_LOCATION_TYPE_DEVICE` is 1.
 #[repr(C)]
 pub struct Properties {
     kind: c_int,
@@ -32,12 +33,20 @@ enum Booked {
 
 /// On which GPU memory is to be.
 #[derive(Debug, Clone, Copy)]
-enum On {
+pub(super) enum On {
     /// That of the thread's context.
     Current,
     Device(c_int),
     /// That of a stream. In one that captures it is a node of a graph, which is not counted.
     Stream(u64),
+    /// The same, from a pool that is named.
+    Pool(u64, u64),
+}
+
+impl Properties {
+    pub(super) fn device(&self) -> Option<c_int> {
+        (self.location_kind == 1).then_some(self.location)
+    }
 }
 
 fn book(bytes: u64, on: On) -> Booked {
@@ -49,11 +58,16 @@ fn book(bytes: u64, on: On) -> Booked {
         let lane = match on {
             On::Current => client.current_lane()?,
             On::Device(device) => client.lane_of(device)?,
-            On::Stream(stream) if CAPTURES.has(&client.driver, stream) => return None,
-            On::Stream(stream) => client.stream(stream)?.lane,
+            On::Stream(stream) | On::Pool(stream, _) if CAPTURES.has(&client.driver, stream) => return None,
+            On::Stream(stream) | On::Pool(stream, _) => client.stream(stream)?.lane,
         };
         let limit = client.orders(lane).memory_bytes.load(Ordering::Relaxed);
-        let taken = client.book().take(Room { lane, bytes }, limit);
+        let pool = || match on {
+            On::Current | On::Device(_) => None,
+            On::Stream(_) => client.driver.current_pool(client.lanes[lane].device()?),
+            On::Pool(_, pool) => Some(pool),
+        };
+        let taken = pools::take(client, Room { lane, bytes }, limit, pool);
         if taken.is_none() {
             client.ledger(lane).memory_refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -84,8 +98,8 @@ impl Booked {
     }
 }
 
-fn tell(client: &Client, lane: usize) {
-    client.ledger(lane).memory_bytes.store(client.book().used(lane), Ordering::Relaxed);
+pub(super) fn tell(client: &Client, lane: usize) {
+    client.ledger(lane).memory_bytes.store(client.allocated(lane), Ordering::Relaxed);
 }
 
 /// After memory is gone; `which` says on what GPU.
@@ -101,8 +115,8 @@ fn gone(answer: CuResult, which: impl FnOnce(&Client) -> Option<usize>) -> CuRes
     answer
 }
 
-/// Memory that is at an address of its own.
-fn allocate(out: *mut u64, bytes: usize, on: On, call: impl FnOnce() -> CuResult) -> CuResult {
+/// Memory that is at an address of its own, or has a handle, which is one of the host's.
+pub(super) fn allocate(out: *mut u64, bytes: usize, on: On, call: impl FnOnce() -> CuResult) -> CuResult {
     book(bytes as u64, on).run(call, |client, room| {
         let context = client.driver.current_context().unwrap_or(0);
         // SAFETY: the driver has succeeded, so the address is there.
@@ -111,7 +125,7 @@ fn allocate(out: *mut u64, bytes: usize, on: On, call: impl FnOnce() -> CuResult
 }
 
 /// What is to go is taken out of the book before the driver gives its address to another.
-fn free(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+pub(super) fn free(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let take = || guarded(|| state::client(MEMORY)?.book().take_out(address));
     let taken = if state::minds(MEMORY) { take() } else { None };
     let answer = call();
@@ -160,7 +174,7 @@ crate::hooks::hooks! {
         allocate(out, bytes, On::Stream(default.of(stream)), || unsafe { real(out, bytes, stream) });
     cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz: (out: *mut u64, bytes: usize, pool: u64, stream: u64) |real, default|
         // SAFETY: as above.
-        allocate(out, bytes, On::Stream(default.of(stream)), || unsafe { real(out, bytes, pool, stream) });
+        allocate(out, bytes, On::Pool(default.of(stream), pool), || unsafe { real(out, bytes, pool, stream) });
     cuMemAllocPitch_v2: (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint) |real, _default| {
         let row = (width as u64).next_multiple_of(PITCH_BYTES);
         book(row.saturating_mul(height as u64), On::Current).run(
@@ -181,7 +195,7 @@ crate::hooks::hooks! {
         free(address, || unsafe { real(address, stream) });
     cuMemCreate: (out: *mut u64, bytes: usize, properties: *const Properties, flags: c_ulonglong) |real, _default| {
         // SAFETY: null or properties, by the driver API's contract.
-        let device = unsafe { properties.as_ref() }.filter(|it| it.location_kind == 1).map(|it| it.location);
+        let device = unsafe { properties.as_ref() }.and_then(Properties::device);
         let booked = device.map_or(Booked::Not, |device| book(bytes as u64, On::Device(device)));
         // SAFETY: as above.
         booked.run(|| unsafe { real(out, bytes, properties, flags) }, |client, room| {
@@ -212,7 +226,7 @@ crate::hooks::hooks! {
         gone(answer, |client| {
             let lane = client.current_lane()?;
             let limit = usize::try_from(client.orders(lane).memory_bytes.load(Ordering::Relaxed)).ok().filter(|it| *it > 0)?;
-            let used = usize::try_from(client.book().used(lane)).unwrap_or(usize::MAX);
+            let used = usize::try_from(client.allocated(lane)).unwrap_or(usize::MAX);
             // SAFETY: the driver has succeeded; what is null is passed over.
             unsafe {
                 if let Some(total) = total.as_mut() {

@@ -25,6 +25,9 @@ const PORTABLE_AND_MAPPED: c_uint = 3;
 const EQUAL: c_uint = 1;
 /// `CU_STREAM_MEM_OP_WAIT_VALUE_32`
 const WAIT_VALUE_32: c_uint = 1;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, `…_USED_MEM_CURRENT`
+const POOL_RESERVED: c_int = 5;
+const POOL_USED: c_int = 7;
 /// `CU_DEV_RESOURCE_TYPE_SM`
 const RESOURCE_SM: c_int = 1;
 /// `CU_GREEN_CTX_DEFAULT_STREAM` and `CU_STREAM_NON_BLOCKING`, which both are required.
@@ -137,6 +140,10 @@ functions! {
         stream_write_value: cuStreamWriteValue32_v2 or cuStreamWriteValue32 (u64, u64, u32, c_uint);
         occupancy: cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, u64, c_int, usize);
         pointer_attribute: cuPointerGetAttribute(*mut c_void, c_int, u64);
+        pool_attribute: cuMemPoolGetAttribute(u64, c_int, *mut c_void);
+        pool_trim: cuMemPoolTrimTo(u64, usize);
+        pool_default: cuDeviceGetDefaultMemPool(*mut u64, c_int);
+        pool_current: cuDeviceGetMemPool(*mut u64, c_int);
         primary_state: cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
         primary_retain: cuDevicePrimaryCtxRetain(*mut u64, c_int);
         primary_release: cuDevicePrimaryCtxRelease_v2 or cuDevicePrimaryCtxRelease (c_int);
@@ -351,6 +358,36 @@ impl Driver {
         let Some(function) = self.pointer_attribute else { return false };
         // SAFETY: the driver writes one number, and refuses addresses that it does not know.
         ask(|out: *mut c_uint| unsafe { function(out.cast(), MEMORY_TYPE, address) }) == Some(DEVICE_MEMORY)
+    }
+
+    /// What a pool has of the GPU's memory without anything in it.
+    pub(crate) fn kept_by_pool(&self, pool: u64) -> u64 {
+        let Some(function) = self.pool_attribute else { return 0 };
+        // SAFETY: the pool lives (see `pools.rs`); the driver writes one number.
+        let told = |attribute| ask(|out: *mut u64| unsafe { function(pool, attribute, out.cast()) }).unwrap_or(0);
+        self.relaxed(|| told(POOL_RESERVED).saturating_sub(told(POOL_USED)))
+    }
+
+    /// Gives back what a pool keeps.
+    pub(crate) fn trim_pool(&self, pool: u64) {
+        if let Some(trim) = self.pool_trim {
+            // SAFETY: as above.
+            self.relaxed(|| unsafe { trim(pool, 0) });
+        }
+    }
+
+    /// The pool that a device has from the beginning,
+    pub(crate) fn default_pool(&self, device: c_int) -> Option<u64> {
+        let function = self.pool_default?;
+        // SAFETY: the driver writes one handle.
+        ask(|out| unsafe { function(out, device) })
+    }
+
+    /// and the one that allocations in its streams come from.
+    pub(crate) fn current_pool(&self, device: c_int) -> Option<u64> {
+        let function = self.pool_current?;
+        // SAFETY: as above.
+        ask(|out| unsafe { function(out, device) })
     }
 
     /// A green context with at least so many SMs, or with the others; and how many it has.

@@ -200,8 +200,25 @@ result cuMemcpyHtoDAsync_v2(u64 to, const void *from, size_t n, u64 s) { COUNT; 
 static u64 next_address = 0x700000000000;
 result cuMemAlloc_v2(u64 *out, size_t n) { COUNT; if (n > (1ull << 36)) return OUT_OF_MEMORY; *out = next_address; next_address += n + 4096; return OK; }
 result cuMemFree_v2(u64 p) { COUNT; return OK; }
-result cuMemAllocAsync(u64 *out, size_t n, u64 s) { COUNT; *out = next_address; next_address += n + 4096; return OK; }
-result cuMemFreeAsync(u64 p, u64 s) { COUNT; return OK; }
+/* Pools: a device's own is that of its number. What is freed stays in one up to its threshold. */
+static struct pool { u64 reserved, used, threshold; } device_pools[2];
+static struct { u64 address, bytes; struct pool *pool; } pooled[64];
+static void settle(struct pool *pool) { u64 least = pool->used > pool->threshold ? pool->used : pool->threshold; if (pool->reserved > least) pool->reserved = least; }
+result cuDeviceGetDefaultMemPool(u64 *out, int device) { *out = (u64)&device_pools[device]; return OK; }
+result cuDeviceGetMemPool(u64 *out, int device) { *out = (u64)&device_pools[device]; return OK; }
+result cuMemPoolCreate(u64 *out, const void *properties) { *out = (u64)calloc(1, sizeof(struct pool)); return OK; }
+result cuMemPoolDestroy(u64 pool) { COUNT; ((struct pool *)pool)->reserved = 0; return OK; }
+result cuMemPoolSetAttribute(u64 pool, int attribute, void *value) { if (attribute != 4) return INVALID; ((struct pool *)pool)->threshold = *(u64 *)value; settle((void *)pool); return OK; }
+result cuMemPoolGetAttribute(u64 pool, int attribute, void *value) { COUNT; struct pool *it = (void *)pool; *(u64 *)value = attribute == 5 ? it->reserved : it->used; return attribute == 5 || attribute == 7 ? OK : INVALID; }
+result cuMemPoolTrimTo(u64 pool, size_t keep) { COUNT; UNSAFE; struct pool *it = (void *)pool; u64 least = it->used > keep ? it->used : keep; if (it->reserved > least) it->reserved = least; return OK; }
+result cuMemAllocFromPoolAsync(u64 *out, size_t n, u64 pool, u64 s) { COUNT; struct pool *it = (void *)pool; *out = next_address; next_address += n + 4096; it->used += n; if (it->reserved < it->used) it->reserved = it->used; for (int i = 0; i < 64; i++) if (!pooled[i].bytes) { pooled[i].address = *out; pooled[i].bytes = n; pooled[i].pool = it; break; } return OK; }
+result cuMemAllocAsync(u64 *out, size_t n, u64 s) { COUNT; if (find(s, 0)->capturing) { *out = next_address; next_address += n + 4096; return OK; } return cuMemAllocFromPoolAsync(out, n, (u64)&device_pools[stack[depth - 1] & 0xff], s); }
+result cuMemFreeAsync(u64 p, u64 s) { COUNT; for (int i = 0; i < 64; i++) if (pooled[i].bytes && pooled[i].address == p) { pooled[i].pool->used -= pooled[i].bytes; settle(pooled[i].pool); pooled[i].bytes = 0; } return OK; }
+/* Arrays are kept on the host's side. */
+result cuArrayCreate_v2(u64 *out, const void *wanted) { COUNT; *out = (u64)malloc(1); return OK; }
+result cuMipmappedArrayCreate(u64 *out, const void *wanted, unsigned levels) { COUNT; *out = (u64)malloc(1); return OK; }
+result cuArrayDestroy(u64 array) { COUNT; free((void *)array); return OK; }
+result cuMipmappedArrayDestroy(u64 array) { COUNT; free((void *)array); return OK; }
 result cuMemCreate(u64 *out, size_t n, void *properties, unsigned long long flags) { COUNT; *out = next_address; next_address += n + 4096; return OK; }
 result cuMemRelease(u64 handle) { COUNT; return OK; }
 result cuMemGetInfo_v2(size_t *free, size_t *total) { COUNT; *free = 70ull << 30; *total = 80ull << 30; return OK; }

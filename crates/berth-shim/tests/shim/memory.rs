@@ -72,3 +72,69 @@ fn what_is_allocated_while_something_is_captured_counts_but_for_nodes_of_the_gra
     tenant.run("free 1");
     assert_eq!(used(&client), 10);
 }
+
+#[test]
+fn what_a_pool_keeps_counts_and_is_given_back_where_the_cap_leaves_no_room_otherwise() {
+    let (_daemon, mut tenant, client) = capped(100);
+    let trims = |tenant: &mut Tenant| tenant.calls("cuMemPoolTrimTo");
+    tenant.run(&format!("keep 0 {}", u64::MAX));
+    for _ in 0..2 {
+        tenant.run(&format!("allocasync 1 {}", 60 * MIB));
+        assert_eq!((used(&client), tenant.ask("freemem")), (70, 30));
+        tenant.run("freeasync 1");
+        assert_eq!((used(&client), tenant.ask("freemem")), (70, 30), "the pool keeps it");
+    }
+    assert_eq!(trims(&mut tenant), 0, "and gives it out again");
+    tenant.run("streams 1");
+    tenant.run("capture s0");
+    assert_eq!(tenant.ask(&format!("alloc 2 {}", 80 * MIB)), OUT_OF_MEMORY, "the driver may wait for all streams");
+    tenant.run("endcapture s0");
+    tenant.run(&format!("alloc 2 {}", 80 * MIB));
+    assert_eq!((trims(&mut tenant), used(&client)), (1, 90));
+    assert_eq!(tenant.ask(&format!("allocasync 1 {}", 20 * MIB)), OUT_OF_MEMORY);
+    tenant.run("free 2");
+    assert_eq!((used(&client), tenant.ask("disturbed")), (10, 0));
+}
+
+#[test]
+fn no_number_of_pools_keeps_more_than_the_cap() {
+    let (_daemon, mut tenant, client) = capped(100);
+    for pool in 1..20 {
+        tenant.run(&format!("pool {pool}"));
+        tenant.run(&format!("keep {pool} {}", u64::MAX));
+        tenant.run(&format!("allocpool 1 {} {pool}", 60 * MIB));
+        tenant.run("freeasync 1");
+        assert_eq!(used(&client), 70);
+    }
+    tenant.run("trim 19");
+    assert_eq!(used(&client), 10, "the program gives it back itself");
+    tenant.run(&format!("allocpool 1 {} 1", 60 * MIB));
+    tenant.run("freeasync 1");
+    tenant.run("nopool 1");
+    tenant.run(&format!("alloc 1 {}", 90 * MIB));
+    assert_eq!(used(&client), 100, "one that is gone keeps nothing, and is not asked");
+}
+
+#[test]
+fn a_pool_that_keeps_nothing_is_not_asked() {
+    let (_daemon, mut tenant, client) = capped(100);
+    tenant.run("pool 1");
+    tenant.run(&format!("allocpool 1 {} 1", 60 * MIB));
+    tenant.run("freeasync 1");
+    tenant.run(&format!("allocasync 1 {}", 60 * MIB));
+    tenant.run("freeasync 1");
+    assert_eq!((used(&client), tenant.calls("cuMemPoolGetAttribute")), (10, 0));
+}
+
+#[test]
+fn arrays_and_mipmaps_count_like_any_memory() {
+    let (_daemon, mut tenant, client) = capped(100);
+    tenant.run("array 1 4096");
+    assert_eq!(used(&client), 10 + 64);
+    assert_eq!(tenant.ask("mipmap 2 2048"), OUT_OF_MEMORY, "40 MiB with its second level");
+    tenant.run("noarray 1");
+    tenant.run("mipmap 2 2048");
+    assert_eq!(used(&client), 10 + 40);
+    tenant.run("nomipmap 2");
+    assert_eq!(used(&client), 10);
+}

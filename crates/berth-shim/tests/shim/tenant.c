@@ -19,7 +19,7 @@ extern int cuLaunchKernel(u64, unsigned, unsigned, unsigned, unsigned, unsigned,
 
 static void *library;
 static launch_t launch;
-static u64 streams[4096], graph, addresses[64], count;
+static u64 streams[4096], graph, addresses[64], pools[64], count;
 struct config { unsigned grid[3], block[3], shared; u64 stream; void *attributes; unsigned count; };
 
 static void *f(const char *name) { void *found = dlsym(library, name); if (!found) { printf("no %s\n", name); exit(3); } return found; }
@@ -91,6 +91,17 @@ int main(int argc, char **argv) {
         else if (IS("graph")) told = CALL(cuGraphLaunch, (u64, u64), graph, stream(a));
         else if (IS("alloc")) told = CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[atoi(a)], strtoull(b, 0, 0));
         else if (IS("allocasync")) told = CALL(cuMemAllocAsync, (u64 *, size_t, u64), &addresses[atoi(a)], strtoull(b, 0, 0), stream(c));
+        /* Of pool 0, the device's own, or another that is made. */
+        else if (IS("pool")) { int properties[32] = { 1, 0, 1, 0 }; told = CALL(cuMemPoolCreate, (u64 *, const void *), &pools[atoi(a)], properties); }
+        else if (IS("keep")) { u64 bytes = strtoull(b, 0, 0); if (!atoi(a)) CALL(cuDeviceGetDefaultMemPool, (u64 *, int), &pools[0], 0); told = CALL(cuMemPoolSetAttribute, (u64, int, void *), pools[atoi(a)], 4, &bytes); }
+        else if (IS("trim")) told = CALL(cuMemPoolTrimTo, (u64, size_t), pools[atoi(a)], 0);
+        else if (IS("nopool")) told = CALL(cuMemPoolDestroy, (u64), pools[atoi(a)]);
+        else if (IS("allocpool")) told = CALL(cuMemAllocFromPoolAsync, (u64 *, size_t, u64, u64), &addresses[atoi(a)], strtoull(b, 0, 0), pools[atoi(c)], 0);
+        else if (IS("freeasync")) told = CALL(cuMemFreeAsync, (u64, u64), addresses[atoi(a)], 0);
+        else if (IS("array")) { struct { size_t width, height; int format; unsigned channels; } wanted = { strtoull(b, 0, 0), 1024, 0x20, 4 }; told = CALL(cuArrayCreate_v2, (u64 *, const void *), &addresses[atoi(a)], &wanted); }
+        else if (IS("mipmap")) { struct { size_t width, height, depth; int format; unsigned channels, flags; } wanted = { strtoull(b, 0, 0), 1024, 0, 0x20, 4, 0 }; told = CALL(cuMipmappedArrayCreate, (u64 *, const void *, unsigned), &addresses[atoi(a)], &wanted, 2); }
+        else if (IS("noarray")) told = CALL(cuArrayDestroy, (u64), addresses[atoi(a)]);
+        else if (IS("nomipmap")) told = CALL(cuMipmappedArrayDestroy, (u64), addresses[atoi(a)]);
         else if (IS("create")) { int properties[8] = { 1, 0, 1, 0 }; told = CALL(cuMemCreate, (u64 *, size_t, void *, unsigned long long), &addresses[atoi(a)], strtoull(b, 0, 0), properties, 0); }
         else if (IS("free")) told = CALL(cuMemFree_v2, (u64), addresses[atoi(a)]);
         else if (IS("release")) told = CALL(cuMemRelease, (u64), addresses[atoi(a)]);
