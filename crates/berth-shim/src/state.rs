@@ -4,11 +4,14 @@
 //! to be wanted, or nothing, for good. While a daemon that has hung up is waited for, memory is minded: it is counted when the next comes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::attach::Connection;
 use crate::capture::CAPTURES;
 use crate::client::Client;
+use crate::sys::driver::Driver;
 use crate::sys::groups::GROUPS;
 use crate::sys::process::KeepErrno;
 use crate::sys::{current, process, socket};
@@ -19,7 +22,10 @@ const FIRST: u32 = 1;
 /// Work is to be counted, measured, stopped or signalled.
 pub(crate) const WORK: u32 = 2;
 /// Memory is to be counted.
-pub(crate) const MEMORY: u32 = 4;
+pub(crate) const MEMORY: u32 = 4 | ATTACHING;
+/// A thread attaches, if there is nothing else: calls about memory wait for it, so that a cap counts from the first allocation on.
+const ATTACHING: u32 = 8;
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 static MIND: AtomicU32 = AtomicU32::new(FIRST);
 static LOGGING: AtomicU32 = AtomicU32::new(0);
@@ -37,10 +43,14 @@ pub(crate) fn client(what: u32) -> Option<&'static Client> {
         let _errno = KeepErrno::new();
         attach_once();
     }
-    if MIND.load(Ordering::Relaxed) & what == 0 {
-        return None;
+    if what == MEMORY && MIND.load(Ordering::Relaxed) == ATTACHING {
+        wait_for_attachment();
     }
-    current::get()
+    match MIND.load(Ordering::Acquire) {
+        0 | ATTACHING => None,
+        mind if mind & what == 0 => None,
+        _ => current::get(),
+    }
 }
 
 /// The client, whatever is wanted of it, for those who take something away.
@@ -55,7 +65,7 @@ pub(crate) fn is_minded() -> bool {
 
 /// By our thread.
 pub(crate) fn set(what: u32) {
-    MIND.store(what, Ordering::Relaxed);
+    MIND.store(what, Ordering::Release);
 }
 
 pub(crate) fn is_logging() -> bool {
@@ -81,15 +91,38 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> Option<T>) -> Option<T> {
     })
 }
 
-/// Others that call at the same time go on without.
+/// Bounded: in a child that was forked meanwhile nobody attaches.
+#[cold]
+fn wait_for_attachment() {
+    let _errno = KeepErrno::new();
+    let until = Instant::now() + 2 * environment::wait();
+    while MIND.load(Ordering::Relaxed) == ATTACHING {
+        if Instant::now() > until {
+            let _ = MIND.compare_exchange(ATTACHING, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Others that launch at the same time go on without.
 fn attach_once() {
     let path = environment::socket();
     let driver = path.is_some().then(attach::driver_that_is_ready);
-    if matches!(driver, Some(None)) || MIND.compare_exchange(FIRST, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    if matches!(driver, Some(None))
+        || MIND.compare_exchange(FIRST, ATTACHING, Ordering::Relaxed, Ordering::Relaxed).is_err()
+    {
         // The driver is not there yet, or another thread is at it.
         return;
     }
-    let (Some(path), Some(Some(driver))) = (path, driver) else { return };
+    match path.zip(driver.flatten()) {
+        Some((path, driver)) => attach(driver, path),
+        None => set(0),
+    }
+    // Neither a daemon nor hope for one.
+    let _ = MIND.compare_exchange(ATTACHING, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+fn attach(driver: Driver, path: PathBuf) {
     LOGGING.store(environment::wants_log().into(), Ordering::Relaxed);
     // Of this library's own runtime; a Rust program has another.
     std::panic::set_hook(Box::new(|why| process::say(format_args!("goes on without berth: {why}"))));

@@ -1,6 +1,7 @@
 //! Memory: counted, capped, and told as the cap leaves it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::daemon::{Client, Daemon};
 use crate::tenant::Tenant;
@@ -137,4 +138,26 @@ fn arrays_and_mipmaps_count_like_any_memory() {
     assert_eq!(used(&client), 10 + 40);
     tenant.run("nomipmap 2");
     assert_eq!(used(&client), 10);
+}
+
+#[test]
+fn what_another_thread_allocates_while_the_first_attaches_counts() {
+    let daemon = Daemon::start();
+    let mut tenant = Tenant::start(&daemon.path());
+    tenant.run("prepare 0");
+    tenant.tell(&format!("alloctwo {}", 60 * MIB));
+    std::thread::sleep(Duration::from_millis(200));
+    let client = daemon.welcome(|orders| orders.memory_bytes.store(100 * MIB, Ordering::Relaxed));
+    client.lane();
+    assert_eq!((tenant.answer(), used(&client)), (OUT_OF_MEMORY, 60), "one of them has no room");
+}
+
+#[test]
+fn a_child_that_is_forked_while_its_parent_attaches_allocates_and_goes_on() {
+    let daemon = Daemon::start();
+    let mut tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("BERTH_SHIM_WAIT_MS", "500");
+    });
+    tenant.run("prepare 0");
+    assert_eq!(tenant.ask("forkattaching"), 0, "how the child ended");
 }

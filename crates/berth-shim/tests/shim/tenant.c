@@ -50,6 +50,7 @@ static pthread_barrier_t barrier;
 static void *launch_together(void *which) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); pthread_barrier_wait(&barrier); return (void *)(u64)go(1000, (u64)which); }
 static int together(u64 which) { pthread_t t[4]; void *told; int bad = 0; pthread_barrier_init(&barrier, 0, 4); for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, launch_together, (void *)which); for (int i = 0; i < 4; i++) { pthread_join(t[i], &told); bad |= told != 0; } return bad; }
 static void *hold(void *ms) { ((void (*)(unsigned))f("fakeHold"))((unsigned)(u64)ms); return 0; }
+static void *allocate_later(void *bytes) { u64 context = 0x1000; usleep(20000); CALL(cuCtxSetCurrent, (u64), context); return (void *)(long)CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[1], *(u64 *)bytes); }
 static void *last(void *unused) { sleep(1); _exit(0); }
 static void *elsewhere(void *ns) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); return (void *)(u64)go(*(u64 *)ns, 2); }
 
@@ -103,6 +104,8 @@ int main(int argc, char **argv) {
         else if (IS("noarray")) told = CALL(cuArrayDestroy, (u64), addresses[atoi(a)]);
         else if (IS("nomipmap")) told = CALL(cuMipmappedArrayDestroy, (u64), addresses[atoi(a)]);
         else if (IS("create")) { int properties[8] = { 1, 0, 1, 0 }; told = CALL(cuMemCreate, (u64 *, size_t, void *, unsigned long long), &addresses[atoi(a)], strtoull(b, 0, 0), properties, 0); }
+        /* Another thread allocates a moment later. */
+        else if (IS("alloctwo")) { u64 bytes = strtoull(a, 0, 0); pthread_t t; void *other; pthread_create(&t, 0, allocate_later, &bytes); told = CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[0], bytes); pthread_join(t, &other); told |= (long)other; }
         else if (IS("free")) told = CALL(cuMemFree_v2, (u64), addresses[atoi(a)]);
         else if (IS("release")) told = CALL(cuMemRelease, (u64), addresses[atoi(a)]);
         else if (IS("freemem")) { size_t all, total; CALL(cuMemGetInfo_v2, (size_t *, size_t *), &all, &total); told = all >> 20; }
@@ -131,6 +134,8 @@ int main(int argc, char **argv) {
         else if (IS("abort")) abort();
         else if (IS("closeall")) { told = 0; for (int fd = 3; fd < 4096; fd++) close(fd); errno = 77; }
         else if (IS("early")) told = early;
+        /* A child of a process of which another thread is attaching. */
+        else if (IS("forkattaching")) { u64 bytes = 4096; pthread_t t; pthread_create(&t, 0, allocate_later, &bytes); usleep(100000); pid_t child = fork(); if (!child) { alarm(20); u64 a; _exit(CALL(cuMemAlloc_v2, (u64 *, size_t), &a, 4096)); } int status; waitpid(child, &status, 0); pthread_join(t, 0); told = status; errno = 77; }
         else if (IS("fork")) { pid_t child = fork(); if (!child) { prepare(0); u64 s; CALL(cuStreamCreate, (u64 *, unsigned), &s, 1); int bad = go(1000, s) || CALL(cuStreamSynchronize, (u64), s); sleep(atoi(a)); _exit(bad); } int status; if (atoi(a)) { told = child; } else { waitpid(child, &status, 0); told = status; } }
         printf("%ld %d\n", told, IS("fork") ? 77 : errno);
     }
