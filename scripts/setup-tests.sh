@@ -55,6 +55,7 @@ build_cargo_deny() {
 need_build_tools
 package dockerd docker.io "the tests watch real containers"
 package docker docker-cli "the scripts build the test image with it"
+package docker-compose docker-compose "a test starts the documentation's Compose file with it"
 package busybox busybox-static "the test image is made of it, so that no registry is needed"
 package ip iproute2 "the tests run a swarm of three nodes on this machine, each in a network namespace"
 package systemctl systemd "the tests run berth's unit under it, in namespaces; nothing of the machine is started by it"

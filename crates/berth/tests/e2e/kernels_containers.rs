@@ -9,6 +9,9 @@ use berth_model::settings::Mode;
 
 use crate::support::{BERTH, Container, Daemon, Engine, Host, Run, run, skip_unprepared, until};
 
+/// What a server is fed: load until there is a file.
+const SERVER: &str = "until [ -e /control/end ]; do echo go 50 1; sleep 1; done";
+
 /// A host with an engine, a daemon that asks it, and the library.
 struct Stage {
     engine: Engine,
@@ -58,8 +61,55 @@ impl Stage {
         container
     }
 
+    /// The service of the documentation's Compose file, by Compose itself, with what only a test needs in a second file.
+    fn compose(&self, feed: &str) -> Container {
+        let (_, text) =
+            include_str!("../../../../docs/inside.md").split_once("**The label alone mounts nothing.**").unwrap();
+        let (_, text) = text.split_once("```yaml\n").unwrap();
+        let (file, _) = text.split_once("```").unwrap();
+        let library = PathBuf::from(BERTH).with_file_name("libberth_shim.so");
+        let here = |path: &str, host: &str| (format!("- {path}:"), format!("- {host}:"));
+        let places = [
+            here("/usr/lib/berth/libberth_shim.so", &library.display().to_string()),
+            here("/run/berth/shim", &self.host.file("clients").display().to_string()),
+        ];
+        let file = places.iter().fold(file.to_owned(), |file, (from, to)| {
+            assert!(file.contains(from), "{from} in {file}");
+            file.replace(from, to)
+        });
+        let mut words = self.driver.split_whitespace();
+        let (Some("-v"), Some(driver), Some("-e"), Some(variable)) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            panic!("{}", self.driver);
+        };
+        let (variable, value) = variable.split_once('=').unwrap();
+        let volumes =
+            [format!("{BERTH}:/berth:ro"), format!("{}:/control:ro", self.host.dir().display()), driver.into()];
+        let name = format!("berth-e2e-{}-compose", std::process::id());
+        let more = serde_json::json!({"services": {"server": {
+            "container_name": name,
+            "image": self.engine.image,
+            "network_mode": "none",
+            "command": ["sh", "-c", format!("({feed}) | /berth load serve").replace('$', "$$")],
+            "environment": {variable: value},
+            "volumes": volumes,
+        }}});
+        let files = [("compose.yaml", file), ("more.json", more.to_string())];
+        let mut compose = Command::new("docker-compose");
+        compose.args(["--project-name", &name]).env("DOCKER_HOST", self.engine.address());
+        for (place, text) in files {
+            std::fs::write(self.host.file(place), text).unwrap();
+            compose.arg("--file").arg(self.host.file(place));
+        }
+        let mut container = self.engine.named(&name);
+        run(compose.args(["up", "--detach", "--no-color"])).ok();
+        container.id = container.says(".Id");
+        container
+    }
+
     fn server(&self, options: &[&str]) -> Container {
-        self.start("server", options, "serve", "until [ -e /control/end ]; do echo go 50 1; sleep 1; done")
+        self.start("server", options, "serve", SERVER)
     }
 
     fn trainer(&self, name: &str, options: &[&str]) -> Container {
@@ -114,6 +164,20 @@ fn a_server_with_a_goal_leads_a_trainer_and_the_image_stays_as_it_is() {
         let rows = stage.daemon.snapshot().kernels.map(|level| level.rows).unwrap_or_default();
         rows.is_empty().then_some(())
     });
+}
+
+#[test]
+fn a_service_of_compose_takes_part_as_the_documentation_says() {
+    let Some(stage) = Stage::for_test("a_service_of_compose_takes_part") else { return };
+    if Command::new("docker-compose").arg("version").output().is_err() {
+        return skip_unprepared("a_service_of_compose_takes_part", "no docker-compose (make test installs it)");
+    }
+    let server = stage.compose(SERVER);
+    let trainer = stage.trainer("beside-compose", &["--kernel-level"]);
+    let leads = stage.row(&server, |row| row.role == KernelRole::Leads);
+    stage.row(&trainer, |row| row.role == KernelRole::Yields && row.counters.stops > 0);
+    assert_eq!(leads.name, server.name);
+    stage.end(&[&server, &trainer]);
 }
 
 #[test]
