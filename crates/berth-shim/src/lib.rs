@@ -15,6 +15,7 @@ mod blind;
 mod book;
 mod capture;
 mod client;
+mod counted;
 mod environment;
 mod estimate;
 mod freeing;
