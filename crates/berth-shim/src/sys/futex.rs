@@ -114,4 +114,45 @@ mod tests {
         wait(&up, 0, LONG);
         assert!(begun.elapsed() < LONG);
     }
+
+    /// From now on this thread's calls of `futex_waitv` are refused, as by a container's filter.
+    fn refuse_waitv() {
+        let statement =
+            |code: u32, value: u32| libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf: 0, k: value };
+        let is_waitv = u32::try_from(libc::SYS_futex_waitv).unwrap();
+        let mut filter = [
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, is_waitv) },
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        // SAFETY: the program is alive for the call, which copies it.
+        let told = unsafe {
+            (
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+            )
+        };
+        assert_eq!(told, (0, 0), "{}", std::io::Error::last_os_error());
+    }
+
+    #[test]
+    fn where_waiting_for_several_is_refused_it_is_looked_often_but_not_all_the_time() {
+        let looks = |words: &[AtomicU32]| {
+            let words: Vec<_> = words.iter().map(|word| (std::ptr::from_ref(word), 0)).collect();
+            let (begun, mut looks) = (now_ns(), 0);
+            while now_ns() - begun < 50_000_000 {
+                wait_while(&words, begun + 60_000_000, now_ns());
+                looks += 1;
+            }
+            looks
+        };
+        let refused = move || {
+            refuse_waitv();
+            (looks(&[AtomicU32::new(0)]), looks(&[AtomicU32::new(0), AtomicU32::new(0)]))
+        };
+        let (of_one, of_two) = std::thread::spawn(refused).join().unwrap();
+        assert!(of_one <= 3 && of_two <= 250, "{of_one}, {of_two}");
+    }
 }

@@ -253,6 +253,30 @@ fn a_yielder_stands_while_the_word_is_up_and_goes_on_when_it_is_lowered() {
 }
 
 #[test]
+fn whoever_has_long_work_listens_until_it_is_done() {
+    let daemon = Daemon::start();
+    let (mut tenant, client) = attached(&daemon, |lane| {
+        orders(lane);
+        lane.sample_every.store(1, Ordering::Relaxed);
+        lane.preempt_ns.store(5_000_000, Ordering::Relaxed);
+    });
+    let link = Link::new();
+    client.yields(7, &link);
+    let listens = || link.page.listens.load(Ordering::SeqCst) != 0;
+    tenant.until("a kernel that is known to be long", |tenant| {
+        tenant.run("launch s0 10000000 1");
+        tenant.run("sync s0");
+        listens()
+    });
+    // All at once: nothing is submitted for as long as this takes.
+    tenant.run("launch s0 10000000 150");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(tenant.ask("query s0") == 0 || listens(), "its work goes on");
+    tenant.run("sync s0");
+    until("the end of it", || !listens());
+}
+
+#[test]
 fn one_that_yields_to_several_waits_for_all() {
     let daemon = Daemon::start();
     let (mut tenant, client, first) = stopped(&daemon, orders);

@@ -87,6 +87,22 @@ fn copies_keep_to_their_budget() {
 }
 
 #[test]
+fn a_copy_of_seconds_is_paid_for_in_full_unless_the_daemon_goes() {
+    let (_daemon, mut tenant, client) =
+        attached(|orders| orders.copy_bytes_per_second.store(10 << 20, Ordering::Relaxed));
+    tenant.run(&format!("copy s0 {}", 15 << 20));
+    let before = Instant::now();
+    tenant.run(&format!("copy s0 {}", 1_000 << 20));
+    assert!(before.elapsed() >= Duration::from_millis(1_490), "{:?}", before.elapsed());
+    // What is owed now are 100 seconds.
+    tenant.tell("copy s0 4096");
+    std::thread::sleep(Duration::from_millis(50));
+    drop(client);
+    assert_eq!(tenant.answer(), 0);
+    assert!(before.elapsed() < Duration::from_secs(60), "{:?}", before.elapsed());
+}
+
+#[test]
 fn long_kernels_go_to_a_part_of_the_gpu_and_keep_their_order() {
     let (_daemon, mut tenant, client) = attached(|orders| {
         orders.sample_every.store(1, Ordering::Relaxed);
