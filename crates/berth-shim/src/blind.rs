@@ -39,10 +39,10 @@ impl Blind {
     pub(crate) fn sweep(&self, driver: &Driver) {
         let waits = self.waits().clone();
         let is_done = |wait: &&Wait| wait.event != 0 && driver.progress(wait.event, wait.context) != Progress::UnderWay;
-        let done: Vec<u64> = waits.iter().filter(is_done).map(|wait| wait.event).collect();
+        let done: Vec<(u64, u64)> = waits.iter().filter(is_done).map(|wait| (wait.event, wait.context)).collect();
         if !done.is_empty() {
-            self.waits().retain(|wait| !done.contains(&wait.event));
-            done.into_iter().for_each(|event| driver.destroy_event(event));
+            self.waits().retain(|wait| !done.contains(&(wait.event, wait.context)));
+            done.into_iter().for_each(|(event, context)| driver.destroy_event(event, context));
         }
     }
 

@@ -39,8 +39,10 @@ impl Freeing {
         }
         let driver = &client.driver;
         if let Some(own) = self.stream(client, context) {
-            addresses.for_each(|address| _ = driver.write_zero(own.stream, address));
-            driver.record(own.event, own.stream);
+            driver.within(context, || {
+                addresses.for_each(|address| _ = driver.write_zero(own.stream, address));
+                driver.record(own.event, own.stream);
+            });
         }
     }
 
@@ -51,7 +53,7 @@ impl Freeing {
             let make = || {
                 let event = driver.create_event(false)?;
                 let Some(stream) = driver.create_stream() else {
-                    driver.destroy_event(event);
+                    driver.destroy_event(event, context);
                     return None;
                 };
                 Some(Stream { context, stream, event })

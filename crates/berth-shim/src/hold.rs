@@ -46,7 +46,7 @@ pub(crate) fn hold_back(client: &Client, seen: &Seen, stream: u64, reading: &Rea
         let Some(stop) = slot.stop.get(reading) else { continue };
         let memory = std::ptr::from_ref(stop).cast_mut().cast();
         let register = || register(client, seen.context, memory);
-        match slot.address(seen.context, register, || client.driver.unregister(memory)) {
+        match slot.address(seen.context, register, || client.driver.unregister(memory, seen.context)) {
             Some(address) => {
                 addresses[count] = address;
                 count += 1;

@@ -96,8 +96,8 @@ pub(crate) fn unregister(client: &Client) {
     }
     // The GPU may still store to it.
     passed.retain(|(_, context)| !client.freeing.is_under_way(client, *context));
-    for (address, _) in &passed {
-        client.driver.unregister(*address);
+    for (address, context) in &passed {
+        client.driver.unregister(*address, *context);
     }
     client.leaving().retain(|it| passed.iter().all(|(address, _)| *address != it.page.address()));
 }

@@ -70,8 +70,8 @@ impl Long {
         if self.green.as_ref().is_some_and(|green| green.part != part) {
             let green = self.green.take()?;
             for track in &self.tracks {
-                driver.destroy_event(track.before);
-                driver.destroy_event(track.after);
+                driver.destroy_event(track.before, self.primary);
+                driver.destroy_event(track.after, self.primary);
             }
             driver.destroy_green(green.context, self.tracks.drain(..).map(|track| track.stream));
         }

@@ -262,8 +262,8 @@ fn give_back_orphans(client: &Client) {
         let (event, context) = (stream.event.load(Ordering::Acquire), stream.context.load(Ordering::Relaxed));
         event == 0 || client.driver.progress(event, context) != Progress::UnderWay
     };
-    for event in client.streams.forget_orphans(is_done) {
-        client.driver.destroy_event(event);
+    for (event, context) in client.streams.forget_orphans(is_done) {
+        client.driver.destroy_event(event, context);
     }
 }
 

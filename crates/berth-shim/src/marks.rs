@@ -40,7 +40,7 @@ pub(crate) fn record(client: &Client, context: u64, known: &AtomicU64, stream: u
         match known.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => event = new,
             Err(other) => {
-                client.driver.destroy_event(new);
+                client.driver.destroy_event(new, context);
                 event = other;
             }
         }

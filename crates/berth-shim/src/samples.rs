@@ -131,8 +131,8 @@ impl Pair {
             return true;
         }
         if self.context != 0 {
-            driver.destroy_event(self.start);
-            driver.destroy_event(self.end);
+            driver.destroy_event(self.start, self.context);
+            driver.destroy_event(self.end, self.context);
             *self = Self::default();
         }
         let create = || driver.create_event(true);

@@ -138,8 +138,8 @@ impl Streams {
         Some(place)
     }
 
-    /// Gives back all places that match, with the events they had.
-    pub(crate) fn forget(&self, matches: impl Fn(&Stream) -> bool) -> Vec<u64> {
+    /// Gives back all places that match, with the events they had and their contexts.
+    pub(crate) fn forget(&self, matches: impl Fn(&Stream) -> bool) -> Vec<(u64, u64)> {
         let mut events = Vec::new();
         for (place, stream) in self.places.iter().enumerate() {
             let key = stream.key.load(Ordering::Acquire);
@@ -159,8 +159,8 @@ impl Streams {
         }
     }
 
-    /// Gives back the places of those that are abandoned and done, with the events they had.
-    pub(crate) fn forget_orphans(&self, is_done: impl Fn(&Stream) -> bool) -> Vec<u64> {
+    /// Gives back the places of those that are abandoned and done, with the events they had and their contexts.
+    pub(crate) fn forget_orphans(&self, is_done: impl Fn(&Stream) -> bool) -> Vec<(u64, u64)> {
         if !self.has_orphans.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
@@ -182,16 +182,17 @@ impl Streams {
         self.has_orphans.store(true, Ordering::Release);
     }
 
-    /// The events it had.
-    pub(crate) fn give_back(&self, place: usize) -> impl Iterator<Item = u64> {
+    /// The events it had, and their context.
+    pub(crate) fn give_back(&self, place: usize) -> impl Iterator<Item = (u64, u64)> {
         self.set_done(place);
         let stream = &self.places[place];
+        let context = stream.context.load(Ordering::Relaxed);
         let rounds = stream.rounds.iter().map(|round| &round.event);
         let events = [&stream.event, &stream.gate].into_iter().chain(rounds);
         let events: Vec<u64> =
             events.map(|event| event.swap(0, Ordering::Relaxed)).filter(|event| *event != 0).collect();
         stream.key.store(GIVEN_BACK, Ordering::Release);
-        events.into_iter()
+        events.into_iter().map(move |event| (event, context))
     }
 
     /// Whether it was thought to be idle.

@@ -10,7 +10,6 @@ use crate::capture;
 use crate::context;
 use crate::edge::{Answer, Out};
 use crate::objects::{self, HostMemory};
-use crate::process;
 use crate::words;
 
 /// All flags `cuMemHostRegister` knows.
@@ -35,7 +34,7 @@ pub(crate) fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> An
 }
 
 pub(crate) fn free(memory: *mut c_void) -> Answer {
-    process::get()?;
+    context::current()?;
     forget(memory as u64, false, result::INVALID_VALUE)?;
     // SAFETY: it was in the list of what `allocate` made, and is not any more.
     unsafe { libc::free(memory) };
@@ -61,7 +60,7 @@ pub(crate) fn register(memory: *mut c_void, bytes: usize, flags: c_uint) -> Answ
 }
 
 pub(crate) fn unregister(memory: *mut c_void) -> Answer {
-    process::get()?;
+    context::current()?;
     forget(memory as u64, true, result::HOST_MEMORY_NOT_REGISTERED)
 }
 

@@ -13,7 +13,7 @@ fn a_stream_is_found_until_it_is_forgotten() {
     let place = streams.insert(0x5000, WHO).unwrap();
     streams.get(place).event.store(9, Ordering::Relaxed);
     assert_eq!(streams.find(0x5000), Some(place));
-    assert_eq!(streams.forget(|stream| stream.context.load(Ordering::Relaxed) == 77), [9]);
+    assert_eq!(streams.forget(|stream| stream.context.load(Ordering::Relaxed) == 77), [(9, 77)]);
     assert_eq!(streams.find(0x5000), None);
     let again = streams.insert(0x5000, WHO).unwrap();
     assert_eq!(streams.get(again).event.load(Ordering::Relaxed), 0, "the next one has nothing of the last");

@@ -178,6 +178,14 @@ impl Driver {
         Some(done)
     }
 
+    /// A call about what is of this context, by a thread that may be in none, as ours are.
+    fn by_any_thread(&self, context: u64, call: impl Fn() -> CuResult) -> CuResult {
+        match call() {
+            result::INVALID_CONTEXT => self.within(context, call).unwrap_or(result::UNKNOWN),
+            told => told,
+        }
+    }
+
     /// Runs something that another thread's capture would not allow.
     pub(crate) fn relaxed<T>(&self, run: impl FnOnce() -> T) -> T {
         let before = self.set_capture_mode(RELAXED);

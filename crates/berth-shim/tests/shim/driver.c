@@ -41,11 +41,13 @@ static int disturbed, initialized, devices = 2, captures;
 /* What a thread may do while another captures, and that it is the program that calls. */
 static __thread int mode;
 static __thread int by_program;
+/* Calls that need a context. */
+static __thread u64 stack[8];
+static __thread int depth;
+#define IN_CONTEXT if (!depth || !stack[depth - 1]) return INVALID_CONTEXT
 /* Calls that a capture forbids to whoever has not asked for more. */
 #define UNSAFE if (captures && mode != 2) disturbed++
 static u64 kernels_done, green_kernels;
-static __thread u64 stack[8];
-static __thread int depth;
 static struct stream *legacy;
 static __thread struct stream *own;
 
@@ -139,7 +141,7 @@ result cuCtxGetDevice(int *out) { if (!depth || !stack[depth - 1]) return INVALI
 result cuCtxDestroy_v2(u64 context) { COUNT; return OK; }
 
 /* --- streams and events --- */
-result cuStreamCreate(u64 *out, unsigned flags) { *out = (u64)make(); return OK; }
+result cuStreamCreate(u64 *out, unsigned flags) { IN_CONTEXT; *out = (u64)make(); return OK; }
 result cuStreamDestroy_v2(u64 s) { COUNT; put(find(s, 0), (struct op){ .kind = END }); return OK; }
 /* Long enough for others to come. */
 result cuStreamGetCtx(u64 s, u64 *out) { struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CONTEXT")) nanosleep(&t, 0); *out = find(s, 0)->context; return OK; }
@@ -148,21 +150,21 @@ result cuCtxSynchronize(void) { COUNT; for (unsigned i = 0; i < kept_count; i++)
 result cuStreamSynchronize(u64 s) { COUNT; return synchronize(find(s, 0)); }
 result cuStreamSynchronize_ptsz(u64 s) { COUNT; return synchronize(find(s, 1)); }
 result cuStreamQuery(u64 s) { struct stream *it = find(s, 0); pthread_mutex_lock(&lock); int busy = it->finished < it->queued; pthread_mutex_unlock(&lock); return busy ? NOT_READY : OK; }
-result cuEventCreate(u64 *out, unsigned flags) { COUNT; *out = (u64)calloc(1, sizeof(struct event)); return OK; }
-result cuEventDestroy_v2(u64 e) { COUNT; return OK; }
-result cuEventRecord(u64 e, u64 s) { COUNT; struct event *event = (void *)e; event->captured = find(s, 0)->capturing; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
+result cuEventCreate(u64 *out, unsigned flags) { IN_CONTEXT; COUNT; *out = (u64)calloc(1, sizeof(struct event)); return OK; }
+result cuEventDestroy_v2(u64 e) { IN_CONTEXT; COUNT; return OK; }
+result cuEventRecord(u64 e, u64 s) { IN_CONTEXT; COUNT; struct event *event = (void *)e; event->captured = find(s, 0)->capturing; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
 result cuEventQuery(u64 e) { COUNT; UNSAFE; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
 result cuEventElapsedTime(float *out, u64 a, u64 b) { *out = ((struct event *)b)->done_ms - ((struct event *)a)->done_ms; return OK; }
 result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { COUNT; struct event *event = (void *)e; if (event->captured) { find(s, 0)->capturing = 1; return OK; } return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
 result cuStreamWaitValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags != 1) return INVALID; return put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)address }); }
 struct wait { unsigned operation; u64 address, value; unsigned flags; u64 alias, pad; };
 result cuStreamBatchMemOp_v2(u64 s, unsigned n, struct wait *ops, unsigned flags) { COUNT; for (unsigned i = 0; i < n; i++) { if (ops[i].operation != 1 || ops[i].value || ops[i].flags != 1) return INVALID; put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)ops[i].address }); } return OK; }
-result cuStreamWriteValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags) return INVALID; return put(find(s, 0), (struct op){ .kind = WRITE_ZERO, .word = (void *)address }); }
+result cuStreamWriteValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { IN_CONTEXT; COUNT; if (value || flags) return INVALID; return put(find(s, 0), (struct op){ .kind = WRITE_ZERO, .word = (void *)address }); }
 /* A call that holds what all others need, as one that synchronises may. */
 void fakeHold(unsigned ms) { pthread_mutex_lock(&lock); struct timespec t = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&t, 0); pthread_mutex_unlock(&lock); }
-result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { COUNT; UNSAFE; return flags == 3 ? OK : INVALID; }
-result cuMemHostUnregister(void *p) { COUNT; UNSAFE; return OK; }
-result cuMemHostGetDevicePointer_v2(u64 *out, void *p, unsigned flags) { *out = (u64)p; return OK; }
+result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { IN_CONTEXT; COUNT; UNSAFE; return flags == 3 ? OK : INVALID; }
+result cuMemHostUnregister(void *p) { IN_CONTEXT; COUNT; UNSAFE; return OK; }
+result cuMemHostGetDevicePointer_v2(u64 *out, void *p, unsigned flags) { IN_CONTEXT; *out = (u64)p; return OK; }
 result cuThreadExchangeStreamCaptureMode(int *new) { int old = mode; mode = *new; *new = old; return OK; }
 void fakeByProgram(int is) { by_program = is; }
 

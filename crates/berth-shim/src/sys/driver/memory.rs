@@ -26,15 +26,16 @@ impl Driver {
         // SAFETY: as above; the driver writes one address.
         let address = ask(|out| unsafe { pointer(out, memory.cast(), 0) });
         if address.is_none() {
-            self.unregister(memory);
+            self.unregister(memory, 0);
         }
         address
     }
 
-    pub(crate) fn unregister(&self, memory: *mut u8) {
+    /// `context`: in which it was registered.
+    pub(crate) fn unregister(&self, memory: *mut u8, context: u64) {
         if let Some(unregister) = self.host_unregister {
             // SAFETY: the driver looks the address up and refuses what it does not know.
-            unsafe { unregister(memory.cast()) };
+            self.by_any_thread(context, || unsafe { unregister(memory.cast()) });
         }
     }
 

@@ -43,9 +43,9 @@ impl Driver {
         ask(|out| unsafe { (self.event_create)(out, if timed { 0 } else { DISABLE_TIMING }) })
     }
 
-    pub(crate) fn destroy_event(&self, event: u64) {
+    pub(crate) fn destroy_event(&self, event: u64, context: u64) {
         // SAFETY: the event is our own, and nobody uses it after this.
-        unsafe { (self.event_destroy)(event) };
+        self.by_any_thread(context, || unsafe { (self.event_destroy)(event) });
     }
 
     pub(crate) fn record(&self, event: u64, stream: u64) -> bool {
@@ -55,11 +55,7 @@ impl Driver {
 
     pub(crate) fn progress(&self, event: u64, context: u64) -> Progress {
         // SAFETY: the event is our own and its context lives.
-        let answer = || unsafe { (self.event_query)(event) };
-        let told = match answer() {
-            result::INVALID_CONTEXT => self.within(context, answer).unwrap_or(result::UNKNOWN),
-            told => told,
-        };
+        let told = self.by_any_thread(context, || unsafe { (self.event_query)(event) });
         match told {
             result::SUCCESS => Progress::Done,
             result::NOT_READY => Progress::UnderWay,
