@@ -239,7 +239,8 @@ fn is_muted(stop: &Stop) -> bool {
 }
 
 impl YieldSlot {
-    /// Where the GPU finds the word, registered in this context at the first use; `None` if it cannot, or may not yet.
+    /// Where the GPU finds the word, registered in this context at the first use; `None` if it cannot, or may not yet. What was registered in
+    /// another context goes with that one, however many waits are left in streams of this.
     pub(crate) fn address(
         &self,
         context: u64,
@@ -248,7 +249,7 @@ impl YieldSlot {
     ) -> Option<u64> {
         let known = self.address.load(Ordering::Acquire);
         if known > UNREGISTRABLE {
-            return Some(known);
+            return (self.context.load(Ordering::Acquire) == context).then_some(known);
         }
         if !self.is_closed.load(Ordering::Acquire) {
             return None;

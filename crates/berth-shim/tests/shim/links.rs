@@ -253,6 +253,43 @@ fn a_yielder_stands_while_the_word_is_up_and_goes_on_when_it_is_lowered() {
 }
 
 #[test]
+fn streams_wait_only_for_what_was_registered_in_their_own_context() {
+    let daemon = Daemon::start();
+    let tenant = Tenant::start(&daemon.path());
+    let (mut tenant, client) = attached_as(tenant, &daemon, |lane| {
+        orders(lane);
+        lane.longest_stop_ns.store(60_000_000_000, Ordering::Relaxed);
+    });
+    tenant.run("context 0");
+    tenant.run("streams 2");
+    let link = Link::new();
+    client.yields(7, &link);
+    until_linked(&mut tenant, &client);
+    tenant.run("sync s0");
+    tenant.run("device 0");
+    tenant.run("streams 1");
+    let counts = |tenant: &mut Tenant| (tenant.calls("cuStreamWaitValue32_v2"), tenant.calls("cuLaunchKernel"));
+    let idle = || client.ledger().busy.load(Ordering::Relaxed) == 0;
+    until("an idle client", idle);
+    link.set(3);
+    let before = counts(&mut tenant);
+    tenant.run("aside s0 1000");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(counts(&mut tenant), before, "it waits on its CPU");
+    link.set(0);
+    tenant.run("join");
+    // The other context goes, and with it what was registered there.
+    tenant.run("nocontext 0");
+    until("an idle client", idle);
+    link.set(5);
+    tenant.run("launch s0 1000 1");
+    assert_eq!(counts(&mut tenant), (before.0 + 1, before.1 + 2));
+    assert_eq!(tenant.ask("query s0"), 600);
+    link.set(0);
+    tenant.run("sync s0");
+}
+
+#[test]
 fn whoever_has_long_work_listens_until_it_is_done() {
     let daemon = Daemon::start();
     let (mut tenant, client) = attached(&daemon, |lane| {

@@ -112,6 +112,7 @@ int main(int argc, char **argv) {
         else if (IS("totalmem")) { size_t all, total; CALL(cuMemGetInfo_v2, (size_t *, size_t *), &all, &total); told = total >> 20; }
         else if (IS("device")) { u64 context; CALL(cuDevicePrimaryCtxRetain, (u64 *, int), &context, atoi(a)); told = CALL(cuCtxSetCurrent, (u64), context); }
         else if (IS("context")) told = CALL(cuCtxSetCurrent, (u64), 0x1100 + atoi(a));
+        else if (IS("nocontext")) told = CALL(cuCtxDestroy_v2, (u64), 0x1100 + atoi(a));
         else if (IS("calls")) told = CALL(fakeCalls, (const char *), a);
         else if (IS("done")) told = CALL(fakeKernelsDone, (void));
         else if (IS("green")) told = CALL(fakeGreenKernels, (void));
