@@ -169,8 +169,11 @@ impl Links {
         for link in self.links.iter_mut().filter(|link| link.side == Side::Yields) {
             let lane = &client.lanes[link.lane];
             link.close(lane, now_ns);
-            link.look(standing(link.lane), now_ns, &mut found[link.lane]);
-            let is_free = link.stop != Obeyed::Yes || standing(link.lane).is_freed;
+            // The word first: whoever raises it when the client is idle must not find it taken for busy still.
+            let word = link.page.word.load(Ordering::SeqCst);
+            let standing = standing(link.lane);
+            link.look(word, standing, now_ns, &mut found[link.lane]);
+            let is_free = link.stop != Obeyed::Yes || standing.is_freed;
             lane.yields[link.slot].is_free.store(is_free, Ordering::Relaxed);
         }
         found
@@ -198,8 +201,7 @@ impl Link {
         }
     }
 
-    fn look(&mut self, standing: Standing, now_ns: u64, found: &mut Found) {
-        let word = self.page.word.load(Ordering::Acquire);
+    fn look(&mut self, word: u32, standing: Standing, now_ns: u64, found: &mut Found) {
         if standing.is_freed {
             (self.stop, self.down_at_ns) = (Obeyed::Yes, now_ns);
             if word != 0 {
@@ -276,7 +278,7 @@ mod tests {
     fn look(link: &mut Link, now_ms: u64, got_on_ms: u64) -> Found {
         let standing = Standing { longest_ns: LONGEST, is_freed: false, is_idle: false, got_on_ns: got_on_ms * MS };
         let mut found = Found::default();
-        link.look(standing, now_ms * MS, &mut found);
+        link.look(word(link), standing, now_ms * MS, &mut found);
         found
     }
 
@@ -354,7 +356,7 @@ mod tests {
         set(&link, 3);
         let standing = Standing { longest_ns: 0, is_freed: true, is_idle: false, got_on_ns: 0 };
         let mut found = Found::default();
-        link.look(standing, 5, &mut found);
+        link.look(word(&link), standing, 5, &mut found);
         assert_eq!((word(&link), found), (0, Found::default()));
     }
 }
