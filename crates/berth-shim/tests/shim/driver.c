@@ -52,6 +52,7 @@ static struct stream *legacy;
 static __thread struct stream *own;
 
 static double now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec / 1e6; }
+static void happen(struct op *op) { if (op->event->done < op->number) op->event->done = op->number; op->event->done_ms = now_ms(); }
 static void *work(void *argument) {
     struct stream *s = argument;
     for (;;) {
@@ -72,7 +73,7 @@ static void *work(void *argument) {
         int end;
         do {
             op = s->first;
-            if (op->kind == RECORD) { if (op->event->done < op->number) op->event->done = op->number; op->event->done_ms = now_ms(); }
+            if (op->kind == RECORD) happen(op);
             s->first = op->next; if (!s->first) s->last = 0;
             s->finished++;
             end = op->kind == END;
@@ -103,8 +104,10 @@ static struct stream *find(u64 handle, int per_thread) {
 }
 static result put(struct stream *s, struct op op) {
     if (s->capturing) { if (op.kind != KERNEL && !by_program) disturbed++; s->captured_ns += op.ns; return OK; }
-    struct op *new = malloc(sizeof *new); *new = op; new->next = 0;
     pthread_mutex_lock(&lock);
+    /* With nothing before it an event is done at once: on a busy machine a thread may be a long time coming, and there are thousands. */
+    if (op.kind == RECORD && !s->first) { happen(&op); pthread_mutex_unlock(&lock); return OK; }
+    struct op *new = malloc(sizeof *new); *new = op; new->next = 0;
     if (s->last) s->last->next = new; else s->first = new;
     s->last = new; s->queued++;
     pthread_cond_broadcast(&s->moved);
