@@ -37,6 +37,8 @@ enum kind { KERNEL, WAIT_ZERO, WRITE_ZERO, RECORD, WAIT_EVENT, END };
 struct event { u64 recorded, done; double done_ms; int captured; };
 struct op { enum kind kind; u64 ns; volatile uint32_t *word; struct event *event; u64 number; struct op *next; };
 struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; pthread_cond_t moved; };
+/* Those that a wait for a context waits for; never freed. */
+static struct stream *kept[256]; static unsigned kept_count;
 static int disturbed, initialized, devices = 2, captures;
 /* What a thread may do while another captures, and that it is the program that calls. */
 static __thread int mode;
@@ -63,7 +65,7 @@ static void *work(void *argument) {
         struct timespec nap = { 0, 20000 };
         if (op->kind == KERNEL && op->ns) { struct timespec t = { op->ns / 1000000000, op->ns % 1000000000 }; nanosleep(&t, 0); }
         /* Less often in the end: thousands of them would leave no time for others. */
-        if (op->kind == WAIT_ZERO) while (__atomic_load_n(op->word, __ATOMIC_SEQ_CST)) { nanosleep(&nap, 0); if (nap.tv_nsec < 5000000) nap.tv_nsec += nap.tv_nsec / 4; }
+        if (op->kind == WAIT_ZERO) while (__atomic_load_n(op->word, __ATOMIC_SEQ_CST)) { nanosleep(&nap, 0); if (nap.tv_nsec < (kept_count < 256 ? 5000000 : 100000000)) nap.tv_nsec += nap.tv_nsec / 4; }
         nap.tv_nsec = 20000;
         if (op->kind == WRITE_ZERO) __atomic_store_n(op->word, 0, __ATOMIC_SEQ_CST);
         if (op->kind == WAIT_EVENT) for (;;) { pthread_mutex_lock(&lock); int done = op->event->done >= op->number; pthread_mutex_unlock(&lock); if (done) break; nanosleep(&nap, 0); }
@@ -84,8 +86,6 @@ static void *work(void *argument) {
         if (end) return 0;
     }
 }
-/* Those that a wait for a context waits for; never freed. */
-static struct stream *kept[256]; static unsigned kept_count;
 static struct stream *make(void) {
     struct stream *s = calloc(1, sizeof *s); pthread_t thread; pthread_attr_t small;
     pthread_cond_init(&s->moved, 0);
