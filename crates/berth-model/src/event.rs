@@ -159,6 +159,8 @@ pub struct GpuSample {
 pub enum GpuReading {
     Ok {
         memory_used: Option<Bytes>,
+        /// Less than what is not used: the driver keeps some that is neither.
+        memory_free: Option<Bytes>,
         /// Up to about 200 ms old by the driver's doing.
         core: Option<Percent>,
         /// `Err`: why the list could not be read this time, which says nothing about who is on the GPU.

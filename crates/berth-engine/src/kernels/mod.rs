@@ -51,9 +51,7 @@ use berth_host::procs::Registry;
 use berth_host::shim::{Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{
-    BandwidthUse, Bytes, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Sample, Snapshot, TaskRow, TenantKey,
-};
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Sample, Snapshot, TaskRow, TenantKey};
 
 use crate::watch::Noticed;
 use standing::{Standing, standing};
@@ -91,7 +89,6 @@ enum Input {
 struct OnGpus {
     indices: BTreeMap<GpuUuid, GpuIndex>,
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
-    memory: BTreeMap<GpuUuid, Bytes>,
 }
 
 /// What the loop knows beside its snapshot.
@@ -222,9 +219,7 @@ impl OnGpus {
             let is_own = |pid: &&u32| !(served.contains(gpu) && mps_servers.contains(pid));
             pids.entry(gpu.clone()).or_default().extend(task.pids.iter().filter(is_own));
         }
-        let memory =
-            snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.memory_total_bytes?))).collect();
-        Self { indices, pids, memory }
+        Self { indices, pids }
     }
 }
 
@@ -253,10 +248,7 @@ fn run(mut world: World, input_rx: &Receiver<Input>) {
             match input {
                 Input::Client(told) => world.hear(told, clock::now()),
                 Input::Tenant(tenant, standing) => world.know(tenant, *standing, clock::now()),
-                Input::Gpus(OnGpus { indices, pids, memory }) => {
-                    world.meet_gpus(indices, pids);
-                    world.know_sizes(memory);
-                }
+                Input::Gpus(OnGpus { indices, pids }) => world.meet_gpus(indices, pids),
                 Input::Exited(process) => world.exited(process),
                 Input::Bandwidth(uses) => world.see_bandwidth(&uses),
                 Input::Sample(sample) => world.see_memory(&sample),

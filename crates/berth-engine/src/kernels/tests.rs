@@ -324,9 +324,10 @@ fn a_trainer_that_copies_leaves_the_way_to_a_server_that_does() {
     assert_eq!(budget(&trainer), 0, "the server copies no more");
 }
 
-/// The driver has seen so much used of the first GPU.
+/// The driver has seen so much used of the first GPU, of 80 GiB of which it keeps one for itself.
 fn sees_used(stage: &mut Stage, gib: u64) {
-    let reading = GpuReading::Ok { memory_used: Some(Bytes(gib << 30)), core: None, processes: Ok(vec![]) };
+    let (memory_used, memory_free) = (Some(Bytes(gib << 30)), Some(Bytes((79 - gib) << 30)));
+    let reading = GpuReading::Ok { memory_used, memory_free, core: None, processes: Ok(vec![]) };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
     stage.world.see_memory(&Sample { at: stage.now, gpus, ..Sample::default() });
 }
@@ -335,7 +336,6 @@ fn sees_used(stage: &mut Stage, gib: u64) {
 fn memory_that_is_reserved_is_kept_from_others_whether_they_came_before_or_after() {
     let mut stage = Stage::start();
     stage.world.meet_gpus([(gpu(0), GpuIndex(0))].into(), [].into());
-    stage.world.know_sizes([(gpu(0), Bytes(80 << 30))].into());
     let mut trainer = stage.client("trainer", &[]);
     let limit = |client: &Client| client.lane().memory_bytes.load(Ordering::Relaxed) >> 30;
     stage.pass(ms(2), &mut [&mut trainer]);
@@ -346,14 +346,14 @@ fn memory_that_is_reserved_is_kept_from_others_whether_they_came_before_or_after
     assert!(stage.shared.lock().unwrap().keeps_memory, "what is free is to be asked for");
     sees_used(&mut stage, 10);
     stage.pass(ms(2), &mut [&mut trainer, &mut server]);
-    assert_eq!((limit(&trainer), limit(&server)), (50, 0));
+    assert_eq!((limit(&trainer), limit(&server)), (49, 0));
     trainer.ledger.lanes[0].memory_bytes.store(30 << 30, Ordering::Release);
     let mut late = stage.client("late", &[]);
     stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);
-    assert_eq!((limit(&trainer), limit(&late)), (50, 20), "30 of the 50 that nobody has reserved are taken");
+    assert_eq!((limit(&trainer), limit(&late)), (49, 19), "30 of the 49 that nobody has reserved are taken");
     let row = stage.row("server");
     assert_eq!(row.memory.memory_kept_bytes, Some(Bytes(20 << 30)));
-    assert_eq!(stage.row("late").memory.memory_limit_bytes, Some(Bytes(20 << 30)));
+    assert_eq!(stage.row("late").memory.memory_limit_bytes, Some(Bytes(19 << 30)));
     // One that says it uses a GPU on which the driver has not seen it keeps nothing from others.
     stage.knows("server", &[("memory-reserve", "20GiB")], |standing| standing.gpus.clear());
     stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);

@@ -9,9 +9,7 @@ use berth_host::clock;
 use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
 use berth_model::kernels::{KernelNews, KernelTotals, PolicyChosen};
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{
-    BandwidthUse, Bytes, Event, GpuIndex, GpuReading, GpuUuid, Mono, ProcKey, ProcessFacts, Sample, TenantKey,
-};
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuReading, GpuUuid, Mono, ProcKey, ProcessFacts, Sample, TenantKey};
 use berth_proto::shim::message::Refusal;
 
 use super::client::{Client, Ended};
@@ -46,8 +44,6 @@ pub(super) struct World {
     indices: BTreeMap<GpuUuid, GpuIndex>,
     /// The processes that the driver sees on each.
     pids: BTreeMap<GpuUuid, BTreeSet<u32>>,
-    /// How much memory each has.
-    sizes: BTreeMap<GpuUuid, Bytes>,
     totals: KernelTotals,
     sampled_at: Option<Mono>,
     shown_at: Option<Mono>,
@@ -75,7 +71,6 @@ impl World {
             records: BTreeMap::new(),
             indices: BTreeMap::new(),
             pids: BTreeMap::new(),
-            sizes: BTreeMap::new(),
             totals: KernelTotals::default(),
             sampled_at: None,
             shown_at: None,
@@ -296,20 +291,15 @@ impl World {
         }
     }
 
-    pub fn know_sizes(&mut self, sizes: BTreeMap<GpuUuid, Bytes>) {
-        self.sizes = sizes;
-    }
-
     /// What is free on each GPU, and who has how much, as the driver tells.
     pub fn see_memory(&mut self, sample: &Sample) {
         for seen in &sample.gpus {
             let uuid = self.indices.iter().find(|(_, index)| **index == seen.index).map(|(uuid, _)| uuid);
-            let Some((uuid, gpu)) = uuid.and_then(|uuid| Some((uuid, self.gpus.get_mut(uuid)?))) else { continue };
-            let GpuReading::Ok { memory_used: Some(used), processes, .. } = &seen.reading else { continue };
-            let Some(size) = self.sizes.get(uuid) else { continue };
+            let Some(gpu) = uuid.and_then(|uuid| self.gpus.get_mut(uuid)) else { continue };
+            let GpuReading::Ok { memory_free: Some(free), processes, .. } = &seen.reading else { continue };
             let processes = processes.iter().flatten();
             let by_pid = processes.filter_map(|one| Some((one.process.pid, one.memory?.0))).collect();
-            gpu.memory.see(Seen { at: sample.at, free: size.0.saturating_sub(used.0), by_pid });
+            gpu.memory.see(Seen { at: sample.at, free: free.0, by_pid });
         }
     }
 

@@ -239,7 +239,8 @@ mod tests {
     }
 
     fn looked(memory: &mut Pools, ms: u64, used: u64, processes: Vec<GpuProcess>) {
-        let reading = GpuReading::Ok { memory_used: Some(mib(used)), core: None, processes: Ok(processes) };
+        let reading =
+            GpuReading::Ok { memory_used: Some(mib(used)), memory_free: None, core: None, processes: Ok(processes) };
         let gpus = vec![GpuSample { index: GPU, reading }];
         memory.note(&Event::Sample(Sample { at: at(ms), gpus, ..Sample::default() }));
     }

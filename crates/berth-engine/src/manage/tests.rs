@@ -242,8 +242,12 @@ impl Host {
             memory: Some(Bytes(1 << 30)),
             core: None,
         });
-        let reading =
-            GpuReading::Ok { memory_used: Some(Bytes(2 << 30)), core: None, processes: Ok(processes.collect()) };
+        let reading = GpuReading::Ok {
+            memory_used: Some(Bytes(2 << 30)),
+            memory_free: None,
+            core: None,
+            processes: Ok(processes.collect()),
+        };
         let gpus = vec![GpuSample { index: GPU, reading }];
         self.tell(Event::Sample(Sample { at: Mono(self.now), gpus, ..Sample::default() }));
     }

@@ -112,7 +112,8 @@ impl Watched {
 
     /// An error means the GPU is lost.
     fn ask(&mut self, ask: &mut Ask<'_>, at: Mono, per_process_core: bool) -> Result<RawReading, Code> {
-        let memory_used = or_unknown(ask.device.memory_info())?.map(|memory| Bytes(memory.used));
+        let memory = or_unknown(ask.device.memory_info())?;
+        let (memory_used, memory_free) = memory.map(|memory| (Bytes(memory.used), Bytes(memory.free))).unzip();
         let core = or_unknown(ask.device.utilization_rates())?.and_then(|rates| Percent::checked(rates.gpu));
         let mut processes = match self.processes(ask, at) {
             Err(error) if is_lost(&error) => return Err(error),
@@ -124,7 +125,7 @@ impl Watched {
                 process.core = share_of(process.pid, shares.as_ref());
             }
         }
-        Ok(RawReading::Ok { memory_used, core, processes })
+        Ok(RawReading::Ok { memory_used, memory_free, core, processes })
     }
 
     fn processes(&mut self, ask: &mut Ask<'_>, at: Mono) -> Result<Vec<RawProcess>, Code> {

@@ -118,5 +118,5 @@ fn read(gpu: &FakeGpu, per_process_core: bool) -> RawReading {
         process
     });
     let processes = gpu.list_fails.clone().map_or_else(|| Ok(listed.collect()), Err);
-    RawReading::Ok { memory_used: gpu.memory_used, core: gpu.core, processes }
+    RawReading::Ok { memory_used: gpu.memory_used, memory_free: None, core: gpu.core, processes }
 }

@@ -33,6 +33,7 @@ pub struct GpuLook {
 pub enum RawReading {
     Ok {
         memory_used: Option<Bytes>,
+        memory_free: Option<Bytes>,
         core: Option<Percent>,
         /// `Err`: why the list could not be read this time.
         processes: Result<Vec<RawProcess>, String>,
@@ -82,13 +83,13 @@ impl Look {
                     listings.forget_missing(gpu.index, &[]);
                     GpuReading::Lost { reason }
                 }
-                RawReading::Ok { memory_used, core, processes } => {
+                RawReading::Ok { memory_used, memory_free, core, processes } => {
                     let processes = processes.map(|listed| {
                         let named = listings.name(gpu.index, &listed, began, registry);
                         listings.read_at.insert(gpu.index, at);
                         named
                     });
-                    GpuReading::Ok { memory_used, core, processes }
+                    GpuReading::Ok { memory_used, memory_free, core, processes }
                 }
             },
         });

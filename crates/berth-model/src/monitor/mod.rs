@@ -271,7 +271,7 @@ impl Monitor {
                     changes.push(Change::GpuLost { gpu: sample.index, reason: reason.clone() });
                 }
             }
-            GpuReading::Ok { memory_used, core, processes } => {
+            GpuReading::Ok { memory_used, core, processes, .. } => {
                 (gpu.memory_used, gpu.core) = (*memory_used, *core);
                 if gpu.lost.take().is_some() {
                     changes.push(Change::GpuBack { gpu: sample.index });

@@ -94,6 +94,7 @@ impl Host {
             });
             let reading = GpuReading::Ok {
                 memory_used: Some(Bytes(0)),
+                memory_free: None,
                 core: core.and_then(Percent::checked),
                 processes: Ok(processes.collect()),
             };
@@ -262,8 +263,10 @@ fn a_server_of_mps_is_told_from_its_clients_also_where_they_are_one_tenant() {
     [server, client].into_iter().for_each(|key| host.process(key, &container('a')));
     let listed = |process, kind| GpuProcess { process, kind, memory: None, core: None };
     let processes = Ok(vec![listed(server, ProcessKind::MpsServer), listed(client, ProcessKind::MpsClient)]);
-    let gpus =
-        vec![GpuSample { index: GpuIndex(0), reading: GpuReading::Ok { memory_used: None, core: None, processes } }];
+    let gpus = vec![GpuSample {
+        index: GpuIndex(0),
+        reading: GpuReading::Ok { memory_used: None, memory_free: None, core: None, processes },
+    }];
     host.apply(Event::Sample(Sample { at: at(10), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     assert_eq!(host.monitor.mps_servers(), [1].into());
 }
@@ -329,7 +332,8 @@ fn a_list_that_could_not_be_read_ends_nothing() {
     let mut host = Host::new();
     host.process(process(7), &container('a'));
     host.look(100, &[(process(7), 0, 500)]);
-    let reading = GpuReading::Ok { memory_used: None, core: None, processes: Err("unknown error".into()) };
+    let reading =
+        GpuReading::Ok { memory_used: None, memory_free: None, core: None, processes: Err("unknown error".into()) };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
     host.apply(Event::Sample(Sample { at: at(200), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     assert_eq!(host.ended_ms(), [0u64; 0]);
@@ -395,7 +399,7 @@ fn a_share_of_a_shared_gpu_is_forgotten_with_the_gpu() {
         memory: Some(Bytes::from_mib(500)),
         core: Percent::checked(30),
     });
-    let reading = GpuReading::Ok { memory_used: None, core: None, processes: Ok(shares.into()) };
+    let reading = GpuReading::Ok { memory_used: None, memory_free: None, core: None, processes: Ok(shares.into()) };
     let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
     host.apply(Event::Sample(Sample { at: at(100), took: Duration::ZERO, cpu: Duration::ZERO, gpus }));
     let cores = |host: &mut Host| host.snapshot(110).tasks.iter().map(|row| row.gpu_core_pct).collect::<Vec<_>>();

@@ -17,7 +17,7 @@ impl Host {
             core: None,
         });
         let memory_used = Some(Bytes(held.iter().map(|(_, gib)| gib * GIB).sum()));
-        let reading = GpuReading::Ok { memory_used, core: None, processes: Ok(processes.collect()) };
+        let reading = GpuReading::Ok { memory_used, memory_free: None, core: None, processes: Ok(processes.collect()) };
         let gpus = vec![GpuSample { index: GPU, reading }];
         self.tell(Event::Sample(Sample { at: Mono(self.now), gpus, ..Sample::default() }));
     }

@@ -172,7 +172,9 @@ fn each_value_the_driver_fails_to_give_is_unknown_alone() {
     let (mut probe, pid) = watching(&mut host);
     host.fail(NvmlArea::Memory, codes::UNKNOWN);
     let look = probe.look(false);
-    let RawReading::Ok { memory_used: None, core: Some(_), processes: Ok(processes) } = reading(&look, FIRST) else {
+    let RawReading::Ok { memory_used: None, memory_free: None, core: Some(_), processes: Ok(processes) } =
+        reading(&look, FIRST)
+    else {
         panic!("{look:?}");
     };
     assert_eq!(processes[0].pid, pid);
@@ -183,6 +185,20 @@ fn each_value_the_driver_fails_to_give_is_unknown_alone() {
     host.fail(NvmlArea::ProcessList, codes::UNKNOWN);
     let look = probe.look(false);
     assert!(matches!(reading(&look, FIRST), RawReading::Ok { processes: Err(why), .. } if !why.is_empty()), "{look:?}");
+}
+
+#[test]
+fn what_the_driver_keeps_for_itself_is_neither_used_nor_free() {
+    let mut host = SimHost::start(Sharing::default());
+    let (mut probe, pid) = watching(&mut host);
+    let total = probe.inventory().unwrap()[0].memory_total.unwrap();
+    let look = probe.look(false);
+    let RawReading::Ok { memory_used: Some(used), memory_free: Some(free), .. } = reading(&look, FIRST) else {
+        panic!("{look:?}")
+    };
+    let own = listed(&look, FIRST).iter().find(|process| process.pid == pid).unwrap().memory.unwrap();
+    let reserve = Bytes::from_mib(Profile::builtin("h200").unwrap().gpu.reserved_mib);
+    assert_eq!((*used, Bytes(total.0 - used.0 - free.0)), (own, reserve));
 }
 
 #[test]
