@@ -20,6 +20,8 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lead {
     share: f64,
+    /// When that was.
+    at: Mono,
     lost_until: Option<Mono>,
     times: u32,
 }
@@ -27,8 +29,10 @@ pub(super) struct Lead {
 impl Lead {
     /// `stops`: it kept others stopped that have work, throughout `passed`. `most` of the time it may. Whether it loses its lead now.
     pub fn look(&mut self, stops: bool, most: f64, passed: Duration, now: Mono) -> bool {
-        let part = 1.0 - (-passed.as_secs_f64() / WINDOW.as_secs_f64()).exp();
-        self.share += part * (f64::from(u8::from(stops)) - self.share);
+        // Before that nobody looked, since it was not there.
+        let away = now.since(self.at).saturating_sub(passed);
+        let led = if stops { 1.0 - fades(passed) } else { 0.0 };
+        (self.share, self.at) = (self.share * fades(away) * fades(passed) + led, now);
         if self.is_lost(now) || self.share <= most {
             return false;
         }
@@ -41,7 +45,7 @@ impl Lead {
 
     /// Whether any of it could still make a difference. What it led fades.
     pub fn counts(&self, now: Mono) -> bool {
-        self.share >= LEAST || now <= self.counts_until()
+        self.share * fades(now.since(self.at)) >= LEAST || now <= self.counts_until()
     }
 
     /// Until then another loss is for longer.
@@ -57,6 +61,10 @@ impl Lead {
     pub fn lost_until(&self, now: Mono) -> Option<Mono> {
         self.lost_until.filter(|until| *until > now)
     }
+}
+
+fn fades(passed: Duration) -> f64 {
+    (-passed.as_secs_f64() / WINDOW.as_secs_f64()).exp()
 }
 
 #[cfg(test)]

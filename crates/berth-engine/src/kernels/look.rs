@@ -103,7 +103,7 @@ impl Gpu {
             }
             stays
         });
-        self.record.pass(&doings.keys().collect(), passed, now);
+        self.record.forget_but(&doings.keys().collect(), now);
         let busy = doings.values().filter(|doings| doings.busy).count();
         let running = doings.values().filter(|doings| doings.may_run).count();
         let counted = self.meter.pass(doings.len(), busy > 0, passed);

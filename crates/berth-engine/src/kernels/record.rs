@@ -53,20 +53,13 @@ impl Record {
         self.leads.entry(tenant.clone()).or_default().look(stops, most, passed, now)
     }
 
-    /// The same time has passed for those who are not there, and what counts no longer is forgotten.
-    pub fn pass(&mut self, here: &BTreeSet<&TenantKey>, passed: Duration, now: Mono) {
-        for (_, lead) in self.leads.iter_mut().filter(|(tenant, _)| !here.contains(tenant)) {
-            lead.look(false, 1.0, passed, now);
-        }
-        self.forget_but(here, now);
-    }
-
+    /// Nobody is there, and what counts no longer is forgotten.
     pub fn forget(&mut self, now: Mono) {
         self.forget_but(&BTreeSet::new(), now);
     }
 
     /// What a lead comes to of those who are here is not known yet.
-    fn forget_but(&mut self, here: &BTreeSet<&TenantKey>, now: Mono) {
+    pub fn forget_but(&mut self, here: &BTreeSet<&TenantKey>, now: Mono) {
         self.leads.retain(|tenant, lead| here.contains(tenant) || lead.counts(now));
         self.parted.retain(|_, since| now.since(*since) < PARTED_FOR);
         self.doubts.retain(|_, doubt| doubt.forgive(now) > 0);
@@ -145,7 +138,7 @@ mod tests {
         (from..from + 300).find(|second| {
             let (server, now) = (tenant("/server"), at(*second));
             let here = is_here(*second);
-            record.pass(&here.then_some(&server).into_iter().collect(), SECOND, now);
+            record.forget_but(&here.then_some(&server).into_iter().collect(), now);
             here && record.led(&server, true, 0.95, SECOND, now)
         })
     }
@@ -155,13 +148,13 @@ mod tests {
         let mut record = Record::default();
         let first = loses(&mut record, 0, |_| true).unwrap();
         let until = record.lead(&tenant("/server")).lost_until(at(first)).unwrap();
-        record.pass(&BTreeSet::new(), SECOND, at(first + 2));
+        record.forget(at(first + 2));
         assert!(record.lead(&tenant("/server")).is_lost(at(first + 2)), "it was away");
         let back = first + 20;
         let again = loses(&mut record, back, |_| true).unwrap();
         let second = record.lead(&tenant("/server")).lost_until(at(again)).unwrap();
         assert!(second.since(at(again)) > until.since(at(first)), "longer each time");
-        record.pass(&BTreeSet::new(), SECOND, second + Duration::from_secs(61));
+        record.forget(second + Duration::from_secs(61));
         assert!(record.is_empty());
     }
 
@@ -173,6 +166,28 @@ mod tests {
             "a fifth of the time is more than enough"
         );
         assert!(loses(&mut Record::default(), 0, |second| second % 40 != 0).is_some());
+    }
+
+    #[test]
+    fn what_was_led_fades_with_time_whether_or_not_anybody_looks() {
+        let (mut record, server) = (Record::default(), tenant("/server"));
+        let mut leads = |seconds: std::ops::Range<u64>| {
+            let mut lost = seconds.clone().map(|second| record.led(&server, true, 0.95, SECOND, at(second)));
+            lost.any(|lost| lost)
+        };
+        assert!(!leads(0..4), "not for long enough");
+        assert!(!leads(60..64), "nobody was there for a minute");
+        assert!(leads(64..70), "it is lost as ever");
+    }
+
+    #[test]
+    fn a_lead_of_which_nothing_is_left_is_forgotten_though_nobody_was_there_meanwhile() {
+        let mut record = Record::default();
+        record.led(&tenant("/server"), true, 0.95, SECOND, at(0));
+        record.forget(at(10));
+        assert!(!record.is_empty());
+        record.forget(at(60));
+        assert!(record.is_empty());
     }
 
     #[test]
