@@ -188,7 +188,9 @@ impl Gpu {
             let standing = cast.standings.get(&one.tenant);
             let beside = crews.get(&one.tenant).map(|crew| crew.without(lane, now)).unwrap_or_default();
             let mut slo = self.slo(client, beside, standing, now);
-            let budget = self.copies.budget(*id).map(Bytes);
+            // One that all of its processes that copy have together.
+            let budget =
+                self.copies.budget(&one.tenant).map(|bytes| Bytes((bytes / (beside.copying as u64 + 1)).max(1)));
             slo.constraints.copy = slo.constraints.copy.into_iter().chain(budget).min();
             // Who belongs to nobody shares with nobody but its own processes.
             let owner = standing.and_then(|standing| standing.owner.clone()).or_else(|| Some(one.tenant.to_string()));

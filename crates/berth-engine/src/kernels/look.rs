@@ -6,6 +6,7 @@ use std::time::Duration;
 use berth_host::shim::{ClientId, End, Shim};
 use berth_model::{Mono, TenantKey};
 
+use super::copies::Copied;
 use super::gpu::{Cast, Gpu, News, Present};
 use super::guests::{Doings, Guest};
 use super::offences::{Stuck, Verdict};
@@ -40,9 +41,10 @@ impl Gpu {
         let copied = present.values().filter_map(|one| {
             let lane = cast.clients.get(&one.end.client)?.lanes.get(&one.end.lane)?;
             let has_goal = self.leads_by_goal(&one.tenant, cast.standings, now);
-            Some((one.end.client, lane.totals.copied_bytes, has_goal))
+            let (who, tenant, bytes) = (one.end.client, one.tenant.clone(), lane.totals.copied_bytes);
+            Some(Copied { who, tenant, bytes, has_goal })
         });
-        let copied: Vec<_> = copied.collect();
+        let copied: Vec<Copied> = copied.collect();
         self.copies.look(copied.into_iter(), now);
         let mut news = self.count(cast, shim, passed, now);
         news.extend(self.judge(cast, shim, now));

@@ -324,6 +324,22 @@ fn a_trainer_that_copies_leaves_the_way_to_a_server_that_does() {
     assert_eq!(budget(&trainer), 0, "the server copies no more");
 }
 
+#[test]
+fn a_tenant_of_two_processes_that_copy_has_one_part_of_the_way() {
+    let mut stage = Stage::start();
+    let (mut server, mut one) = pair(&mut stage);
+    let (mut two, mut other) = (stage.client_on("trainer", 0), stage.client("other", &[]));
+    let copy = |client: &Client, bytes: u64| _ = client.ledger.lanes[0].copied_bytes.fetch_add(bytes, Ordering::AcqRel);
+    let budget = |client: &Client| client.lane().copy_bytes_per_second.load(Ordering::Relaxed);
+    one.works(true, stage.now);
+    stage.pass_while(ms(2_500), &mut [&mut server, &mut one, &mut two, &mut other], |_, clients| {
+        clients.iter().for_each(|client| copy(client, 4_000_000));
+    });
+    let parts = [&one, &two, &other].map(budget);
+    assert!(parts[0] > 1_000_000_000 && parts[0] == parts[1], "{parts:?}");
+    assert!(parts[2].abs_diff(parts[0] + parts[1]) <= 2, "each tenant has as much: {parts:?}");
+}
+
 /// The driver has seen so much used of the first GPU, of 80 GiB of which it keeps one for itself.
 fn sees_used(stage: &mut Stage, gib: u64) {
     let (memory_used, memory_free) = (Some(Bytes(gib << 30)), Some(Bytes((79 - gib) << 30)));
