@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use berth_host::clock;
 use berth_host::procs::Registry;
-use berth_host::shim::{Shim, ShimError, Told};
+use berth_host::shim::{ClientId, Shim, ShimError, Told};
 use berth_model::kernels::KernelLevel;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
 use berth_model::{BandwidthUse, Event, GpuIndex, GpuUuid, ProcKey, ProcessKind, Sample, Snapshot, TaskRow, TenantKey};
@@ -105,8 +105,8 @@ pub(crate) struct Known<'a> {
 /// What the thread leaves for the loop.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Of whom it wants to know.
-    tenants: BTreeSet<TenantKey>,
+    /// Of whom it wants to know, with the first of its clients that is there: of one that has left and is back nothing is known any more.
+    tenants: BTreeMap<TenantKey, ClientId>,
     level: Option<KernelLevel>,
     /// Who is to be kept from running for a moment, and why.
     keep_off: BTreeMap<TenantKey, String>,
@@ -119,8 +119,8 @@ struct Shared {
 pub(crate) struct Kernels {
     input_tx: Sender<Input>,
     shared: Arc<Mutex<Shared>>,
-    /// What the thread was told last.
-    told: BTreeMap<TenantKey, Standing>,
+    /// What the thread was told last, and for which client.
+    told: BTreeMap<TenantKey, (ClientId, Standing)>,
     told_gpus: OnGpus,
     thread: Option<JoinHandle<()>>,
 }
@@ -182,12 +182,13 @@ impl Kernels {
     /// Tells what is known of those who take part or ask to, where that has changed.
     pub fn attend(&mut self, snapshot: &Snapshot, known: &Known<'_>) {
         let tenants = self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants.clone();
-        self.told.retain(|tenant, _| tenants.contains(tenant));
-        for tenant in tenants {
+        self.told.retain(|tenant, _| tenants.contains_key(tenant));
+        for (tenant, first) in tenants {
             let Known { terms, is_held, noticed, .. } = known;
             let now = standing(&tenant, &snapshot.tasks, terms(&tenant), is_held(&tenant), noticed(&tenant));
+            let now = (first, now);
             if self.told.get(&tenant) != Some(&now) {
-                self.tell(Input::Tenant(tenant.clone(), Box::new(now.clone())));
+                self.tell(Input::Tenant(tenant.clone(), Box::new(now.1.clone())));
                 self.told.insert(tenant, now);
             }
         }

@@ -1,5 +1,6 @@
 //! Everybody on GPUs in made-up time.
 
+mod again;
 mod figures;
 mod forged;
 mod stage;

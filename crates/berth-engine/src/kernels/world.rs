@@ -239,7 +239,7 @@ impl World {
 
     /// The loop is asked what it knows of everybody who is here, and wakes for it.
     fn want_to_know(&mut self) {
-        let tenants = self.clients.values().map(|client| client.facts.tenant.clone()).collect();
+        let tenants = self.clients.iter().rev().map(|(id, client)| (client.facts.tenant.clone(), *id)).collect();
         self.standings.retain(|tenant, _| self.clients.values().any(|client| client.facts.tenant == *tenant));
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants = tenants;
         self.shown_at = None;
