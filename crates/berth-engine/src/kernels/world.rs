@@ -105,10 +105,10 @@ impl World {
     fn asks(&mut self, client: ClientId, facts: Arc<ProcessFacts>, clock: ClientClock, now: Mono) {
         let takes_part = self.standings.get(&facts.tenant).and_then(|standing| standing.takes_part);
         if takes_part == Some(false) || self.refused.contains(&facts.tenant) {
-            return self.refuse(client, Refusal::NotAsked);
+            return self.refuse(client, Refusal::NotAsked, now);
         }
         if !self.has_place(&facts.tenant, client) {
-            return self.refuse(client, Refusal::TooMany);
+            return self.refuse(client, Refusal::TooMany, now);
         }
         let Some(pages) = self.shim.welcome(client) else { return };
         self.clients.insert(client, Client::new(facts, clock, pages, now));
@@ -127,7 +127,7 @@ impl World {
         for client in own {
             match takes_part {
                 None => {}
-                Some(false) => self.refuse(client, Refusal::NotAsked),
+                Some(false) => self.refuse(client, Refusal::NotAsked, now),
                 Some(true) => self.take_in(client, now),
             }
         }
@@ -137,7 +137,7 @@ impl World {
         let Some(tenant) = self.clients.get(&client).map(|known| known.facts.tenant.clone()) else { return };
         // Whose it is may not have been known when it asked.
         if !self.has_place(&tenant, client) {
-            return self.refuse(client, Refusal::TooMany);
+            return self.refuse(client, Refusal::TooMany, now);
         }
         self.clients.get_mut(&client).into_iter().for_each(|known| known.takes_part = true);
         tracing::debug!(client = client.0, %tenant, "a process takes part at the level of kernels");
@@ -159,9 +159,11 @@ impl World {
         self.shown_at = None;
     }
 
-    fn refuse(&mut self, client: ClientId, why: Refusal) {
+    /// It has no place from now on, though its hang-up is heard later.
+    fn refuse(&mut self, client: ClientId, why: Refusal, now: Mono) {
         self.totals.refused += 1;
         self.shim.refuse(client, why);
+        self.forget(client, now);
     }
 
     /// Whether this tenant's owner may have one more, beside all but this client.
@@ -335,15 +337,12 @@ impl World {
         }
     }
 
-    /// Of whom nothing came to be known. They are gone when the socket says so.
+    /// Of whom nothing came to be known.
     fn refuse_unknown(&mut self, now: Mono) {
         let is_late = |client: &Client| !client.takes_part && now.since(client.attached_at) >= KNOWN_WITHIN;
         let late: Vec<ClientId> =
             self.clients.iter().filter(|(_, client)| is_late(client)).map(|(id, _)| *id).collect();
-        for client in late {
-            self.refuse(client, Refusal::NotAsked);
-            self.forget(client, now);
-        }
+        late.into_iter().for_each(|client| self.refuse(client, Refusal::NotAsked, now));
     }
 
     fn take_samples(&mut self, now: Mono) {
@@ -391,10 +390,7 @@ impl World {
                 }
                 let own = self.clients.iter().filter(|(_, client)| client.facts.tenant == tenant);
                 let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
-                for client in own {
-                    self.refuse(client, Refusal::NotAsked);
-                    self.forget(client, now);
-                }
+                own.into_iter().for_each(|client| self.refuse(client, Refusal::NotAsked, now));
             }
         }
     }

@@ -53,7 +53,7 @@ impl Connection {
 
     /// `false` if there was no room for it, or nobody hears it any more: the connection is hung up on then.
     pub fn send(&mut self, message: FromDaemon, files: &[BorrowedFd<'_>]) -> bool {
-        if matches!(self.stage, Stage::Ending { .. }) {
+        if self.stage.is_ending() {
             return false;
         }
         let sent = send(&self.socket, message, files);
@@ -73,6 +73,10 @@ impl Connection {
 }
 
 impl Stage {
+    pub fn is_ending(self) -> bool {
+        matches!(self, Self::Ending { .. })
+    }
+
     /// Others were told of it.
     pub fn has_asked(self) -> bool {
         match self {

@@ -127,12 +127,13 @@ impl State {
         client
     }
 
-    /// Whether one more of this tenant may attach.
+    /// Whether one more of this tenant may attach. Who was hung up on has no place any more; of a tenant whose hang-ups are still to be heard
+    /// there are only so many, too.
     pub fn has_room(&self, tenant: &TenantKey) -> bool {
         let told = self.connections.values().filter(|connection| connection.stage.has_asked());
-        let others = told.map(|connection| &connection.facts.tenant);
-        let (all, own) = others.fold((0, 0), |(all, own), other| (all + 1, own + usize::from(other.is(tenant))));
-        all < CLIENTS && own < CLIENTS_PER_TENANT
+        let (ending, here): (Vec<_>, Vec<_>) = told.partition(|connection| connection.stage.is_ending());
+        let own = |all: &[&Connection]| all.iter().filter(|other| other.facts.tenant.is(tenant)).count();
+        here.len() < CLIENTS && own(&here) < CLIENTS_PER_TENANT && own(&ending) < CLIENTS_PER_TENANT
     }
 
     /// Hangs up on those who connected and said nothing; when to look again, if anybody is left.
@@ -166,4 +167,36 @@ fn make_pages() -> io::Result<(Pages, [File; 2])> {
     let pages = Pages { ledger, orders };
     pages.orders.version.store(VERSION, Ordering::Release);
     Ok((pages, [ledger_file, orders_file]))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_model::ProcKey;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// One that has asked. The other end of its connection lives as long as what is returned.
+    fn asks(state: &mut State, tenant: &TenantKey) -> (ClientId, OwnedFd) {
+        let (process, command) = (ProcKey { pid: 7, start_ticks: 1 }, String::new());
+        let tenant = tenant.clone();
+        let facts = ProcessFacts { process, tenant, uid: None, user: None, command, started: None };
+        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let client = state.add(own, Arc::new(facts), Mono(0));
+        state.connections.get_mut(&client).unwrap().stage = Stage::Asking;
+        (client, other)
+    }
+
+    #[test]
+    fn who_was_refused_has_no_place_though_its_hang_up_is_not_heard_yet() {
+        let (table, tenant) = (Table::default(), TenantKey::Cgroup { path: "/a".into() });
+        let all: Vec<_> = (0..CLIENTS_PER_TENANT).map(|_| asks(&mut table.lock(), &tenant)).collect();
+        assert!(!table.lock().has_room(&tenant));
+        table.refuse(all[0].0, Refusal::NotAsked);
+        assert!(table.lock().has_room(&tenant));
+        all.iter().for_each(|(client, _)| table.refuse(*client, Refusal::NotAsked));
+        assert!(!table.lock().has_room(&tenant), "each still has its descriptor");
+        table.lock().connections.remove(&all[0].0);
+        assert!(table.lock().has_room(&tenant));
+    }
 }

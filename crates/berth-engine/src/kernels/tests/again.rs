@@ -1,4 +1,4 @@
-//! Those who leave and come again.
+//! Those who are refused, and those who leave and come again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use berth_model::{Anchor, Monitor, Snapshot, settings};
 
 use super::super::{Input, Kernels, Known, OnGpus, Terms};
 use super::ms;
-use super::stage::Stage;
+use super::stage::{Stage, tenant};
 use crate::watch::Noticed;
 
 /// The loop's side of this stage, and what it tells the other.
@@ -54,4 +54,18 @@ fn who_leaves_and_attaches_again_between_two_turns_of_the_loop_is_told_of_like_a
     assert!(!again.is_hung_up, "its tenant is known");
     turn(&mut stage, &mut kernels, &inputs);
     assert!(inputs.try_recv().is_err(), "nothing of it has changed since");
+}
+
+#[test]
+fn who_was_refused_has_no_place_from_then_on() {
+    let mut stage = Stage::start();
+    stage.knows("unknown", &[], |standing| standing.takes_part = None);
+    let attached: Vec<_> = (0..3).map(|_| stage.client_on("unknown", 0)).collect();
+    let is_here = |stage: &Stage| stage.shared.lock().unwrap().tenants.contains_key(&tenant("unknown"));
+    assert!(is_here(&stage));
+    // Nobody has heard yet that they have hung up.
+    stage.knows("unknown", &[], |standing| standing.takes_part = Some(false));
+    assert!(!is_here(&stage));
+    stage.leave(attached);
+    assert_eq!(stage.level().totals.refused, 3);
 }
