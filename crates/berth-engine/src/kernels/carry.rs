@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_host::shim::{ClientId, End, Shim};
+use berth_model::settings::Division;
 use berth_model::slo::MemorySize;
 use berth_model::{Mono, TenantKey};
 use berth_policy::kernels::{self, Member, Orders, Plan};
@@ -39,6 +40,21 @@ impl Gpu {
         }
     }
 
+    /// Who says that it cannot be divided runs on all SMs, whatever it is told: whoever runs at the same time is confined to no side, which would
+    /// be one it has to share. What one says of itself is of no weight for squads in which it has no work.
+    pub(super) fn undivided(&self, mut plan: Plan, cast: &Cast<'_>) -> Plan {
+        let runs_on_all = |member: &Member| {
+            let one = self.present.get(&ClientId(member.who.0)).filter(|one| one.busy)?;
+            let lane = cast.clients.get(&one.end.client)?.lanes.get(&one.end.lane)?;
+            (!lane.divides).then_some(())
+        };
+        if plan.squad.members.iter().any(|member| runs_on_all(member).is_some()) {
+            plan.squad.members.iter_mut().for_each(|member| member.part = None);
+            plan.squad.division = Division::Unrestricted;
+        }
+        plan
+    }
+
     /// At half time of a squad its members may use all SMs.
     pub(super) fn lift(&mut self, cast: &mut Cast<'_>, now: Mono) {
         if self.lifts_at.is_none_or(|at| at > now) {
@@ -71,6 +87,7 @@ impl Gpu {
             true => lane.settled.want(wanted, lane.sms),
             false => (lane.settled.given(), true),
         };
+        let orders = Orders { long: orders.long.filter(|_| lane.divides), ..orders };
         let is_confined = is_given && wanted.is_some_and(|part| part.counts(now));
         let (is_free, everybody) = (self.offences.frees(end), Everybody::of(cast.settings, self.has_strangers));
         client.order(end.lane, Told { orders, part, is_confined, is_free, everybody });
@@ -88,7 +105,7 @@ impl Gpu {
             let orders = Orders {
                 grain: settings.grain.get(),
                 linger: settings.linger.get(),
-                long: kernels::limited(gpu, settings, &limits),
+                long: kernels::limited(gpu, settings, &limits).filter(|_| lane.divides),
                 longest_stop: settings.longest_stop.get(),
                 copy_bytes_per_second: limits.copy.map(|bytes| bytes.0),
             };

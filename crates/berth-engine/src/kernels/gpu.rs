@@ -174,7 +174,7 @@ impl Gpu {
         self.learned.weights.follow(&clients, cast.settings, now);
         let place = self.place(cast);
         let scene = Scene { now, gpu: place, clients: &clients, learned: &self.learned };
-        let plan = policy.plan(&scene);
+        let plan = self.undivided(policy.plan(&scene), cast);
         self.carry_out(&plan, &clients, cast, shim, now);
         self.plan = Some(plan);
         true
@@ -258,7 +258,8 @@ impl Gpu {
         let mut tenants = self.present.values().map(|one| cast.standings.get(&one.tenant));
         Place {
             sms: sms::agreed(claims),
-            divides: lanes().all(|lane| lane.divides),
+            // Who cannot be divided has all, and so have those that run beside it; see `Gpu::undivided`.
+            divides: lanes().any(|lane| lane.divides),
             concurrent: tenants.all(|of| of.is_some_and(|of| of.is_mps)),
         }
     }

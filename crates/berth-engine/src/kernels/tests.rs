@@ -1,6 +1,7 @@
 //! Everybody on GPUs in made-up time.
 
 mod again;
+mod division;
 mod figures;
 mod forged;
 mod stage;

@@ -51,6 +51,8 @@ pub struct Stage {
     pub next: Arc<Mutex<VecDeque<TenantKey>>>,
     pub now: Mono,
     pub dir: TempDir,
+    /// What the next clients say of themselves.
+    pub divides: bool,
 }
 
 pub struct Client {
@@ -83,7 +85,7 @@ impl Stage {
         let shim = Shim::start(&settings.socket, Box::new(facts), move |news| drop(told_tx.send(news))).unwrap();
         let shared = Arc::new(Mutex::new(Shared::default()));
         let world = World::new(settings, Still::new(Path::new("/proc")), shim, event_tx, Arc::clone(&shared));
-        Self { world, told, events, shared, next, now: clock::now(), dir }
+        Self { world, told, events, shared, next, now: clock::now(), dir, divides: true }
     }
 
     /// A process of that tenant on the first GPU, which the driver has seen there.
@@ -136,7 +138,7 @@ impl Stage {
         }
         assert!(matches!(message, FromDaemon::Welcome { .. }), "{message:?}");
         let (ledger, orders) = (Page::open(&files[0]).unwrap(), Page::open_read_only(&files[1]).unwrap());
-        let lane = Lane { lane: 0, uuid: [on; 16], sm_count: 132, waits_on_gpu: true, divides: true };
+        let lane = Lane { lane: 0, uuid: [on; 16], sm_count: 132, waits_on_gpu: true, divides: self.divides };
         say(&socket, FromClient::Lane(lane));
         let lane = self.told.recv_timeout(PATIENCE).unwrap();
         self.world.hear(lane, self.now);
