@@ -171,7 +171,13 @@ impl Watch {
                 let others = kernels.clone().filter(|other| other.gpu_uuid == own.gpu_uuid && other.is_busy);
                 let others = others.filter(|other| other.tenant != own.tenant).count();
                 let others = u32::try_from(others).unwrap_or(u32::MAX);
-                watched.look_at_kernels(own, others, tenant::is_held(row), now.mono);
+                let waited = watched.look_at_kernels(own, others, tenant::is_held(row), now.mono);
+                let key = Key {
+                    of: watched.of(&row.tenant),
+                    gpu: Some(own.gpu_uuid.clone()),
+                    metric: Metric::KernelWaitSeconds,
+                };
+                learned.extend(waited.map(|seconds| (key, seconds)));
             });
         }
         let here: BTreeSet<&TenantKey> = snapshot.tasks.iter().map(|row| &row.tenant).collect();

@@ -16,12 +16,13 @@ use super::tenant::Watched;
 /// What has lasted for so many values is usual: older ones say nothing more.
 const MOST: usize = 1_000;
 /// Of which detectors and moods are made.
-const WANTED: [Metric; 7] = [
+const WANTED: [Metric; 8] = [
     Metric::Slack,
     Metric::ActiveSeconds,
     Metric::PredictorError,
     Metric::Feedback,
     Metric::WaitSeconds,
+    Metric::KernelWaitSeconds,
     Metric::IdleHoldSeconds,
     Metric::MemoryBytes,
 ];

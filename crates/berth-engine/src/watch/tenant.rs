@@ -166,17 +166,20 @@ impl Watched {
     }
 
     /// What the level of kernels says of it on one GPU. `others`: tenants that have work there, too; `is_held`: another level keeps it off.
-    pub fn look_at_kernels(&mut self, kernels: &KernelRow, others: u32, is_held: bool, now: Mono) {
+    /// How far behind it was, where that was learned: to be written down.
+    pub fn look_at_kernels(&mut self, kernels: &KernelRow, others: u32, is_held: bool, now: Mono) -> Option<f64> {
         let target = kernels.slo.target().get();
         let on_gpu = self.rows.entry(kernels.gpu_index).or_default();
         if let Some(attained) = kernels.attainment {
             on_gpu.kept.observe(now, attained, target);
         }
         on_gpu.look_at_kernels(kernels, others, is_held, now);
+        let learned = on_gpu.turned_down.take_learned();
         // A goal of its own goes before the usual one for deadlines, too.
         if kernels.slo.target.is_some() {
             self.risk.aim(target);
         }
+        learned
     }
 
     /// `is_missed`: it asks to take part at the level of kernels and does not.
@@ -189,7 +192,10 @@ impl Watched {
         for value in &line.values {
             let (at, mean) = (at(value.at_ms), value.sum / float(Bytes(value.count.max(1))));
             match line.key.metric {
-                metric @ (Metric::WaitSeconds | Metric::IdleHoldSeconds | Metric::MemoryBytes) => {
+                metric @ (Metric::WaitSeconds
+                | Metric::KernelWaitSeconds
+                | Metric::IdleHoldSeconds
+                | Metric::MemoryBytes) => {
                     let on_gpu = line.key.gpu.as_ref().map(|gpu| self.recalled.entry(gpu.clone()).or_default());
                     on_gpu.into_iter().for_each(|all| all.push(Recalled { metric, at, value: mean }));
                 }
@@ -299,6 +305,7 @@ impl OnGpu {
         for one in recalled {
             match one.metric {
                 Metric::WaitSeconds => self.starvation.recall(one.value),
+                Metric::KernelWaitSeconds => self.turned_down.recall(one.value),
                 Metric::IdleHoldSeconds => self.stuck.recall(one.value),
                 Metric::MemoryBytes if is_new && now.since(one.at) < RECENT => {
                     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a GPU")]

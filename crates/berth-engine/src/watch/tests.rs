@@ -244,6 +244,18 @@ fn by_turns(seconds: u64) -> impl FnMut(&mut Snapshot, u64) {
     }
 }
 
+/// The same inside a GPU.
+fn kernels_by_turns(seconds: u64) -> impl FnMut(&mut Snapshot, u64) {
+    let (mut wanted, mut stopped) = (0.0, 0.0);
+    move |snapshot, second| {
+        wanted += 1.0;
+        stopped += if second % (3 * seconds) < seconds { 1.0 } else { 0.0 };
+        with_kernels(snapshot);
+        let level = snapshot.kernels.as_mut().unwrap();
+        level.rows = vec![kernels_of(1000, wanted, 0.0), kernels_of(1001, wanted, stopped)];
+    }
+}
+
 #[test]
 fn what_is_usual_of_holds_waits_and_memory_outlives_a_daemon() {
     type Changes = Box<dyn FnMut(&mut Snapshot, u64)>;
@@ -270,6 +282,8 @@ fn what_is_usual_of_holds_waits_and_memory_outlives_a_daemon() {
     assert_eq!((with, without), (vec![], vec![Kind::StuckHold]), "six times ten seconds are not unusual");
     let (with, without) = played(Box::new(by_turns(30)), 600, Box::new(by_turns(55)));
     assert_eq!((with, without), (vec![], vec![Kind::Starvation]), "it had to wait for long before");
+    let (with, without) = played(Box::new(kernels_by_turns(30)), 600, Box::new(kernels_by_turns(55)));
+    assert_eq!((with, without), (vec![], vec![Kind::Starvation]), "its kernels had to wait for long before");
     let leaks = |from: u64| Box::new(move |snapshot: &mut Snapshot, second| leak(snapshot, from + second));
     let (with, without) = played(leaks(0), 260, leaks(260));
     assert_eq!((with, without), (vec![Kind::MemoryDrift], vec![]), "it grew before, too");

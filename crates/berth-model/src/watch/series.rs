@@ -39,6 +39,8 @@ pub enum Metric {
     BandwidthShare,
     /// How far behind it was at the most before it got on again: seconds of its fair share, for each other that had work.
     WaitSeconds,
+    /// The same of its kernels inside a GPU, where others' went first.
+    KernelWaitSeconds,
     /// How long it was held while nobody else computed, when that was over.
     IdleHoldSeconds,
     /// How much longer a unit took than was expected, as a natural logarithm; below zero it was shorter.
@@ -127,7 +129,7 @@ pub struct SeriesTold {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 14] = [
+    pub const ALL: [Metric; 15] = [
         Metric::CorePct,
         Metric::MemoryBytes,
         Metric::UnitSeconds,
@@ -139,6 +141,7 @@ impl Metric {
         Metric::Attainment,
         Metric::BandwidthShare,
         Metric::WaitSeconds,
+        Metric::KernelWaitSeconds,
         Metric::IdleHoldSeconds,
         Metric::PredictorError,
         Metric::Feedback,
@@ -158,6 +161,7 @@ impl Metric {
             Metric::Attainment => "attainment",
             Metric::BandwidthShare => "bandwidth_share",
             Metric::WaitSeconds => "wait_seconds",
+            Metric::KernelWaitSeconds => "kernel_wait_seconds",
             Metric::IdleHoldSeconds => "idle_hold_seconds",
             Metric::PredictorError => "predictor_error",
             Metric::Feedback => "feedback",
