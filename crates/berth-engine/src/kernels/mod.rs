@@ -208,7 +208,7 @@ impl Kernels {
 }
 
 impl OnGpus {
-    /// A server of MPS is no stranger where it has clients: what it does is theirs. By its name alone, which anybody can take, nobody is left out.
+    /// A server of MPS is no stranger where it has clients: what it does is theirs. Which they are `berth_host::nvml` tells, and not by a name alone.
     fn of(snapshot: &Snapshot, mps_servers: &BTreeSet<u32>) -> Self {
         let indices = snapshot.gpus.iter().filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index))).collect();
         let is_client = |task: &&TaskRow| task.process_kinds.contains(&ProcessKind::MpsClient);

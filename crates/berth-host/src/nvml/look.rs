@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use berth_model::{Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessKind, Sample};
+use berth_model::{
+    Bytes, GpuIndex, GpuProcess, GpuReading, GpuSample, Mono, Percent, ProcKey, ProcessFacts, ProcessKind, Sample,
+};
 
 use crate::clock::{self, BootTicks};
 use crate::procs::{Holder, Now, Registry};
@@ -142,10 +144,17 @@ impl Listings {
 
 fn name(raw: &RawProcess, process: ProcKey, registry: &Registry) -> Option<GpuProcess> {
     let facts = registry.facts(raw.pid).filter(|facts| facts.process == process)?;
-    let kind = if program(&facts.command) == MPS_SERVER { ProcessKind::MpsServer } else { raw.kind };
+    let kind = if is_mps_server(&facts, registry) { ProcessKind::MpsServer } else { raw.kind };
     // Under MPS the driver counts the clients' work as the server's.
     let core = raw.core.filter(|_| kind != ProcessKind::MpsClient);
     Some(GpuProcess { process: facts.process, kind, memory: raw.memory, core })
+}
+
+/// What it is called anybody can be. One in a container is its tenant's: the engine gives the program itself to containers.
+fn is_mps_server(facts: &ProcessFacts, registry: &Registry) -> bool {
+    program(&facts.command) == MPS_SERVER
+        && facts.tenant.container_id().is_none()
+        && registry.runs_host_program(facts.process, MPS_SERVER)
 }
 
 /// A process that started in the tick of the look or later is not the one the driver listed: no program has a context

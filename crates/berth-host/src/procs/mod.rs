@@ -9,6 +9,7 @@
 
 mod error;
 mod onlookers;
+mod program;
 pub(crate) mod read;
 mod users;
 mod watch;
@@ -142,6 +143,14 @@ impl Registry {
             }
         }
         self.shared.admit(&mut known, pid)
+    }
+}
+
+impl Registry {
+    /// Whether this process runs the program of that name that the host's administrator has installed. A few file reads.
+    pub fn runs_host_program(&self, process: ProcKey, name: &str) -> bool {
+        program::is_of_host(&self.shared.proc_root, process.pid, name)
+            && self.holder(process.pid).now == Now::Process(process)
     }
 }
 

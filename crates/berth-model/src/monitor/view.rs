@@ -53,7 +53,7 @@ impl Monitor {
         own.map(|stay| stay.facts.uid).collect()
     }
 
-    /// Processes that compute for the clients of MPS, as their names tell.
+    /// Processes that compute for the clients of MPS, and are not tenants'.
     pub fn mps_servers(&self) -> BTreeSet<u32> {
         let is_server = |stay: &&Stay| stay.on_gpus.values().any(|presence| presence.kind == ProcessKind::MpsServer);
         self.stays.values().filter(is_server).map(|stay| stay.facts.process.pid).collect()

@@ -6,7 +6,9 @@ mod sim_host;
 mod tenant;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::mpsc::channel;
 
 use berth_model::{Bytes, Event, GpuIndex, GpuReading, ProcessKind};
@@ -143,6 +145,37 @@ fn a_newcomer_with_a_listed_pid_is_not_taken_for_the_listed_process() {
     let sample = look.resolve(&registry, &mut Listings::default());
     let GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
     assert_eq!(*processes, []);
+}
+
+#[test]
+fn a_server_of_mps_is_known_by_the_program_that_runs_and_not_by_its_name() {
+    let name = "nvidia-cuda-mps-server";
+    let dir = tempfile::tempdir().unwrap();
+    let installed = dir.path().join(name);
+    fs::copy("/bin/sleep", &installed).unwrap();
+    let mut children = [Command::new(&installed), Command::new("/bin/sleep")];
+    children[1].arg0(format!("/usr/bin/{name}"));
+    let mut children = children.map(|mut command| command.arg("60").spawn().unwrap());
+    old_enough();
+    let registry = Registry::new(Path::new("/proc"), channel().0).unwrap();
+    let mut host = FakeHost::new();
+    let mut probe = host.probe();
+    probe.inventory().unwrap();
+    let mut look = probe.look(false);
+    let RawReading::Ok { processes, .. } = &mut look.gpus[0].reading else { panic!() };
+    let listed = |child: &Child| RawProcess { pid: child.id(), kind: ProcessKind::Compute, memory: None, core: None };
+    *processes = Ok(children.iter().map(listed).collect());
+    let sample = look.resolve(&registry, &mut Listings::default());
+    let GpuReading::Ok { processes: Ok(processes), .. } = &sample.gpus[0].reading else { panic!("{sample:?}") };
+    let kinds: Vec<ProcessKind> = processes.iter().map(|process| process.kind).collect();
+    // These tests may run in a container, and what runs there is its tenant's.
+    let is_contained = registry.facts(children[0].id()).unwrap().tenant.container_id().is_some();
+    let server = if is_contained { ProcessKind::Compute } else { ProcessKind::MpsServer };
+    assert_eq!(kinds, [server, ProcessKind::Compute]);
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 #[test]
