@@ -4,16 +4,15 @@ mod again;
 mod division;
 mod figures;
 mod forged;
+mod limits;
 mod stage;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use berth_model::kernels::{KernelNews, KernelRole};
 use berth_model::settings::KernelPolicyName;
 use berth_model::watch::Kind;
-use berth_model::{Bytes, GpuIndex, GpuReading, GpuSample, Sample};
 use berth_policy::kernels::Voice;
 use berth_proto::shim::{MOST_YIELDS, Request};
 
@@ -286,99 +285,6 @@ fn each_gpu_is_planned_by_its_own_policy() {
 }
 
 #[test]
-fn limits_are_of_the_tenant_and_not_of_each_process() {
-    let mut stage = Stage::start();
-    let limits = &[("memory", "10GB"), ("copy", "8GB/s")];
-    let (mut one, mut other) = (stage.client("trainer", limits), stage.client_on("trainer", 0));
-    one.ledger.lanes[0].memory_bytes.store(7_000_000_000, Ordering::Release);
-    for client in [&one, &other] {
-        client.ledger.lanes[0].copied_bytes.store(5, Ordering::Release);
-    }
-    stage.pass(ms(2), &mut [&mut one, &mut other]);
-    let told = |client: &Client| {
-        let lane = client.lane();
-        (lane.memory_bytes.load(Ordering::Relaxed), lane.copy_bytes_per_second.load(Ordering::Relaxed))
-    };
-    assert_eq!(told(&one), (10_000_000_000, 4_000_000_000));
-    assert_eq!(told(&other), (3_000_000_000, 4_000_000_000));
-    one.ledger.lanes[0].memory_bytes.store(10_000_000_000, Ordering::Release);
-    stage.pass(ms(2), &mut [&mut one, &mut other]);
-    assert_eq!(told(&other).0, 1, "what is used up is not without limit, which 0 would be");
-}
-
-#[test]
-fn a_trainer_that_copies_leaves_the_way_to_a_server_that_does() {
-    let mut stage = Stage::start();
-    let (mut server, mut trainer) = pair(&mut stage);
-    let copy = |client: &Client, bytes: u64| _ = client.ledger.lanes[0].copied_bytes.fetch_add(bytes, Ordering::AcqRel);
-    let budget = |client: &Client| client.lane().copy_bytes_per_second.load(Ordering::Relaxed);
-    trainer.works(true, stage.now);
-    stage.pass_while(ms(2_500), &mut [&mut server, &mut trainer], |_, clients| copy(clients[1], 20_000_000));
-    assert_eq!(budget(&trainer), 0, "it has the way to itself");
-    stage.pass_while(ms(2_500), &mut [&mut server, &mut trainer], |_, clients| {
-        copy(clients[0], 4_000_000);
-        copy(clients[1], 10_000_000);
-    });
-    let left = budget(&trainer);
-    assert!((29_000_000_000..31_000_000_000).contains(&left), "40 GB/s without 8 and a quarter of it: {left}");
-    assert_eq!(budget(&server), 0);
-    stage.pass(ms(2_500), &mut [&mut server, &mut trainer]);
-    assert_eq!(budget(&trainer), 0, "the server copies no more");
-}
-
-#[test]
-fn a_tenant_of_two_processes_that_copy_has_one_part_of_the_way() {
-    let mut stage = Stage::start();
-    let (mut server, mut one) = pair(&mut stage);
-    let (mut two, mut other) = (stage.client_on("trainer", 0), stage.client("other", &[]));
-    let copy = |client: &Client, bytes: u64| _ = client.ledger.lanes[0].copied_bytes.fetch_add(bytes, Ordering::AcqRel);
-    let budget = |client: &Client| client.lane().copy_bytes_per_second.load(Ordering::Relaxed);
-    one.works(true, stage.now);
-    stage.pass_while(ms(2_500), &mut [&mut server, &mut one, &mut two, &mut other], |_, clients| {
-        clients.iter().for_each(|client| copy(client, 4_000_000));
-    });
-    let parts = [&one, &two, &other].map(budget);
-    assert!(parts[0] > 1_000_000_000 && parts[0] == parts[1], "{parts:?}");
-    assert!(parts[2].abs_diff(parts[0] + parts[1]) <= 2, "each tenant has as much: {parts:?}");
-}
-
-/// The driver has seen so much used of the first GPU, of 80 GiB of which it keeps one for itself.
-fn sees_used(stage: &mut Stage, gib: u64) {
-    let (memory_used, memory_free) = (Some(Bytes(gib << 30)), Some(Bytes((79 - gib) << 30)));
-    let reading = GpuReading::Ok { memory_used, memory_free, core: None, processes: Ok(vec![]) };
-    let gpus = vec![GpuSample { index: GpuIndex(0), reading }];
-    stage.world.see_memory(&Sample { at: stage.now, gpus, ..Sample::default() });
-}
-
-#[test]
-fn memory_that_is_reserved_is_kept_from_others_whether_they_came_before_or_after() {
-    let mut stage = Stage::start();
-    stage.world.meet_gpus([(gpu(0), GpuIndex(0))].into(), [].into());
-    let mut trainer = stage.client("trainer", &[]);
-    let limit = |client: &Client| client.lane().memory_bytes.load(Ordering::Relaxed) >> 30;
-    stage.pass(ms(2), &mut [&mut trainer]);
-    assert_eq!(limit(&trainer), 0, "nobody has reserved any");
-    assert!(!stage.shared.lock().unwrap().keeps_memory);
-    let mut server = stage.client("server", &[("memory-reserve", "20GiB")]);
-    stage.pass(ms(2), &mut [&mut trainer, &mut server]);
-    assert!(stage.shared.lock().unwrap().keeps_memory, "what is free is to be asked for");
-    sees_used(&mut stage, 10);
-    stage.pass(ms(2), &mut [&mut trainer, &mut server]);
-    assert_eq!((limit(&trainer), limit(&server)), (49, 0));
-    trainer.ledger.lanes[0].memory_bytes.store(30 << 30, Ordering::Release);
-    let mut late = stage.client("late", &[]);
-    stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);
-    assert_eq!((limit(&trainer), limit(&late)), (49, 19), "30 of the 49 that nobody has reserved are taken");
-    let row = stage.row("server");
-    assert_eq!(row.memory.memory_kept_bytes, Some(Bytes(20 << 30)));
-    assert_eq!(stage.row("late").memory.memory_limit_bytes, Some(Bytes(19 << 30)));
-    // One that says it uses a GPU on which the driver has not seen it keeps nothing from others.
-    stage.knows("server", &[("memory-reserve", "20GiB")], |standing| standing.gpus.clear());
-    stage.pass(ms(2), &mut [&mut trainer, &mut server, &mut late]);
-    assert_eq!((limit(&trainer), limit(&late)), (0, 0));
-}
-
-#[test]
 fn requests_are_counted_as_the_library_tells_of_them_however_seldom_it_is_looked() {
     let mut stage = Stage::start();
     let (mut server, mut trainer) = pair(&mut stage);
@@ -394,45 +300,4 @@ fn requests_are_counted_as_the_library_tells_of_them_however_seldom_it_is_looked
     let row = stage.row("server");
     assert_eq!((row.attainment, row.requests.requests), (Some(0.9), 100));
     assert_eq!((row.requests.request_p50_seconds, row.requests.request_p99_seconds), (Some(0.001), Some(0.02)));
-}
-
-#[test]
-fn a_leader_that_rewrites_its_word_after_its_link_has_gone_is_to_be_held_and_parted() {
-    let mut stage = Stage::start();
-    let (mut server, mut trainer) = pair(&mut stage);
-    server.works(true, stage.now);
-    trainer.works(true, stage.now);
-    server.raise(1);
-    let (link, page) = server.leads.pop_first().expect("it leads");
-    trainer.ledger.lanes[0].stuck_link.store(link, Ordering::Release);
-    trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
-    let (mut asked, mut freed) = (false, false);
-    let shared = Arc::clone(&stage.shared);
-    stage.pass_while(Duration::from_secs(2), &mut [&mut server, &mut trainer], |_, clients| {
-        freed |= clients[1].lane().free.load(Ordering::Relaxed) == 1;
-        page.word.store(1, Ordering::Release);
-        asked |= shared.lock().unwrap().keep_off.contains_key(&tenant("server"));
-    });
-    assert!(freed, "the one that stands is told to obey nobody");
-    assert!(asked, "to be held, so that it can be seen whose doing it is");
-    // Nobody holds it here, so nobody knows whose doing it is.
-    assert!(!server.is_hung_up && !trainer.is_hung_up);
-    let news = stage.all_news();
-    let told =
-        |of: &str, is_it: fn(&KernelNews) -> bool| news.iter().any(|(who, news)| *who == tenant(of) && is_it(news));
-    assert!(!told("server", |news| matches!(news, KernelNews::Refused { .. })));
-    assert!(told("trainer", |news| matches!(news, KernelNews::Parted { from, .. } if from.contains("server"))));
-}
-
-#[test]
-fn a_forged_link_accuses_nobody() {
-    let mut stage = Stage::start();
-    let (mut server, mut trainer) = pair(&mut stage);
-    server.works(true, stage.now);
-    for forged in [0, 7, u64::MAX] {
-        trainer.ledger.lanes[0].stuck_link.store(forged, Ordering::Release);
-        trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
-        stage.pass(ms(300), &mut [&mut server, &mut trainer]);
-    }
-    assert!(!server.is_hung_up && server.leads.len() == 1);
 }

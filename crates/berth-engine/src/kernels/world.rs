@@ -1,28 +1,29 @@
-//! Everybody who has attached, by GPU: answers those who ask, looks, plans, and lets go.
+//! Everybody who has attached, by GPU: looks, plans, and lets go. Who comes and goes is in `door`, what is told in `tell`.
+
+mod door;
+mod tell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_host::clock;
-use berth_host::shim::{ClientClock, ClientId, End, Shim, Told};
-use berth_model::kernels::{KernelNews, KernelTotals, PolicyChosen};
+use berth_host::shim::{ClientId, Shim};
+use berth_model::kernels::KernelTotals;
 use berth_model::settings::{KernelPolicyName, KernelSettings};
-use berth_model::{BandwidthUse, Event, GpuIndex, GpuReading, GpuUuid, Mono, ProcKey, ProcessFacts, Sample, TenantKey};
-use berth_proto::shim::message::Refusal;
+use berth_model::{BandwidthUse, Event, GpuIndex, GpuReading, GpuUuid, Mono, Sample, TenantKey};
 
 use super::client::{Client, Ended};
-use super::gpu::{Cast, Gpu, News};
+use super::gpu::{Cast, Gpu};
 use super::memory::Seen;
 use super::policies::Policies;
 use super::record::Record;
 use super::standing::Standing;
 use super::still::Still;
-use super::{SHOWN_EVERY, Shared, places, show};
+use super::{SHOWN_EVERY, Shared};
+use door::KNOWN_WITHIN;
 
-/// How long a process may be attached of whose container nothing is known; then it goes on without berth.
-const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Between two readings of samples: what a client could have the daemon read in vain is bounded by it.
 const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 
@@ -87,102 +88,6 @@ impl World {
         self.gpus.values().map(Gpu::pace).chain(answers).min()
     }
 
-    pub fn hear(&mut self, told: Told, now: Mono) {
-        match told {
-            Told::Asks { client, facts, clock } => self.asks(client, facts, clock, now),
-            Told::Lane { client, lane } => {
-                let Some(known) = self.clients.get_mut(&client) else { return };
-                if known.add_lane(lane) && known.takes_part {
-                    self.put_on_gpus(client);
-                }
-            }
-            Told::Gone { client } => self.forget(client, now),
-        }
-    }
-
-    /// A process waits for no more than a moment, and less is known of its container then: it is let attach, and orders come when it is known
-    /// that it takes part.
-    fn asks(&mut self, client: ClientId, facts: Arc<ProcessFacts>, clock: ClientClock, now: Mono) {
-        let takes_part = self.standings.get(&facts.tenant).and_then(|standing| standing.takes_part);
-        if takes_part == Some(false) || self.refused.contains(&facts.tenant) {
-            return self.refuse(client, Refusal::NotAsked, now);
-        }
-        if !self.has_place(&facts.tenant, client) {
-            return self.refuse(client, Refusal::TooMany, now);
-        }
-        let Some(pages) = self.shim.welcome(client) else { return };
-        self.clients.insert(client, Client::new(facts, clock, pages, now));
-        self.want_to_know();
-        if takes_part == Some(true) {
-            self.take_in(client, now);
-        }
-    }
-
-    /// Something is known of a tenant that was not.
-    pub fn know(&mut self, tenant: TenantKey, standing: Standing, now: Mono) {
-        let takes_part = standing.takes_part;
-        self.standings.insert(tenant.clone(), standing);
-        let own = self.clients.iter().filter(|(_, client)| !client.takes_part && client.facts.tenant == tenant);
-        let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
-        for client in own {
-            match takes_part {
-                None => {}
-                Some(false) => self.refuse(client, Refusal::NotAsked, now),
-                Some(true) => self.take_in(client, now),
-            }
-        }
-    }
-
-    fn take_in(&mut self, client: ClientId, now: Mono) {
-        let Some(tenant) = self.clients.get(&client).map(|known| known.facts.tenant.clone()) else { return };
-        // Whose it is may not have been known when it asked.
-        if !self.has_place(&tenant, client) {
-            return self.refuse(client, Refusal::TooMany, now);
-        }
-        self.clients.get_mut(&client).into_iter().for_each(|known| known.takes_part = true);
-        tracing::debug!(client = client.0, %tenant, "a process takes part at the level of kernels");
-        self.totals.attached += 1;
-        self.put_on_gpus(client);
-        if self.taking_part(&tenant) == 1 {
-            self.tell(tenant, KernelNews::Joined, now);
-        }
-    }
-
-    fn put_on_gpus(&mut self, client: ClientId) {
-        let Some(known) = self.clients.get(&client) else { return };
-        for (lane, of) in &known.lanes {
-            let made = || Gpu::new(of.gpu.clone(), self.records.remove(&of.gpu).unwrap_or_default());
-            let gpu = self.gpus.entry(of.gpu.clone()).or_insert_with(made);
-            gpu.add(End { client, lane: *lane }, known);
-        }
-        self.find_strangers();
-        self.shown_at = None;
-    }
-
-    /// It has no place from now on, though its hang-up is heard later.
-    fn refuse(&mut self, client: ClientId, why: Refusal, now: Mono) {
-        self.totals.refused += 1;
-        self.shim.refuse(client, why);
-        self.forget(client, now);
-    }
-
-    /// Whether this tenant's owner may have one more, beside all but this client.
-    fn has_place(&self, tenant: &TenantKey, but: ClientId) -> bool {
-        let owner = |tenant: &TenantKey| {
-            let known = self.standings.get(tenant).and_then(|standing| standing.owner.clone());
-            known.unwrap_or_else(|| tenant.to_string())
-        };
-        let others = self.clients.iter().filter(|(id, _)| **id != but);
-        let all: Vec<String> = others.map(|(_, client)| owner(&client.facts.tenant)).collect();
-        places::has_place(&owner(tenant), all.iter().map(String::as_str))
-    }
-
-    /// A child may still have its socket.
-    pub fn exited(&self, process: ProcKey) {
-        let own = self.clients.iter().filter(|(_, client)| client.facts.process == process);
-        own.for_each(|(client, _)| self.shim.drop_client(*client));
-    }
-
     /// `None`: on all GPUs.
     pub fn set_policy(&mut self, gpu: Option<GpuUuid>, policy: KernelPolicyName, now: Mono) {
         for (_, gpu) in self.gpus.iter_mut().filter(|(uuid, _)| gpu.as_ref().is_none_or(|gpu| gpu == *uuid)) {
@@ -212,40 +117,6 @@ impl World {
                 gpu.plan_anew();
             }
         }
-    }
-
-    fn forget(&mut self, client: ClientId, now: Mono) {
-        let Some(gone) = self.clients.remove(&client) else { return };
-        for gpu in self.gpus.values_mut() {
-            gpu.forget(client, &self.shim, now);
-        }
-        for (uuid, gpu) in self.gpus.extract_if(.., |_, gpu| gpu.ends.is_empty()) {
-            self.records.insert(uuid, gpu.record);
-        }
-        // Only those on which the driver has seen somebody have any.
-        self.records.values_mut().for_each(|record| record.forget(now));
-        self.records.retain(|_, record| !record.is_empty());
-        self.find_strangers();
-        let tenant = &gone.facts.tenant;
-        if gone.takes_part && self.taking_part(tenant) == 0 {
-            self.tell(tenant.clone(), KernelNews::Left, now);
-        }
-        self.want_to_know();
-    }
-
-    /// Processes of a tenant that take part.
-    fn taking_part(&self, tenant: &TenantKey) -> usize {
-        let own = self.clients.values().filter(|client| client.takes_part && client.facts.tenant == *tenant);
-        own.count()
-    }
-
-    /// The loop is asked what it knows of everybody who is here, and wakes for it.
-    fn want_to_know(&mut self) {
-        let tenants = self.clients.iter().rev().map(|(id, client)| (client.facts.tenant.clone(), *id)).collect();
-        self.standings.retain(|tenant, _| self.clients.values().any(|client| client.facts.tenant == *tenant));
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).tenants = tenants;
-        self.shown_at = None;
-        self.wake(Event::Asked);
     }
 
     /// Looks, plans and carries out.
@@ -315,36 +186,6 @@ impl World {
         }
     }
 
-    /// The loop is told whom to hold, where that has changed.
-    fn ask_to_keep_off(&self) {
-        let keep_off: BTreeMap<TenantKey, String> = self.gpus.values().flat_map(|gpu| gpu.offences.to_hold()).collect();
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if shared.keep_off != keep_off {
-            shared.keep_off = keep_off;
-            drop(shared);
-            self.wake(Event::Asked);
-        }
-    }
-
-    /// The loop is told whether somebody goes by what is free.
-    fn ask_what_is_free(&self) {
-        let keeps_memory = self.gpus.values().any(|gpu| gpu.memory.is_reserved());
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if shared.keeps_memory != keeps_memory {
-            shared.keeps_memory = keeps_memory;
-            drop(shared);
-            self.wake(Event::Asked);
-        }
-    }
-
-    /// Of whom nothing came to be known.
-    fn refuse_unknown(&mut self, now: Mono) {
-        let is_late = |client: &Client| !client.takes_part && now.since(client.attached_at) >= KNOWN_WITHIN;
-        let late: Vec<ClientId> =
-            self.clients.iter().filter(|(_, client)| is_late(client)).map(|(id, _)| *id).collect();
-        late.into_iter().for_each(|client| self.refuse(client, Refusal::NotAsked, now));
-    }
-
     fn take_samples(&mut self, now: Mono) {
         let is_time = self.sampled_at.is_none_or(|at| now.since(at) >= SAMPLED_EVERY);
         let mut ended: BTreeMap<GpuUuid, Vec<(ClientId, Ended)>> = BTreeMap::new();
@@ -369,61 +210,6 @@ impl World {
             gpus.values_mut().for_each(|gpu| gpu.learn_company(&cast));
             self.sampled_at = Some(now);
         }
-    }
-
-    fn tell_of(&mut self, gpu: &GpuUuid, news: News, now: Mono) {
-        match news {
-            News::LeadLost { tenant, until } => {
-                self.totals.leads_lost += 1;
-                let (gpu, for_seconds) = (self.indices.get(gpu).copied(), until.since(now).as_secs());
-                self.tell(tenant, KernelNews::LeadLost { gpu, for_seconds }, now);
-            }
-            News::Parted { tenant, from } => {
-                let name =
-                    self.standings.get(&from).map(|standing| standing.name.clone()).filter(|name| !name.is_empty());
-                let (gpu, from) = (self.indices.get(gpu).copied(), name.unwrap_or_else(|| from.to_string()));
-                self.tell(tenant, KernelNews::Parted { gpu, from }, now);
-            }
-            News::Refused { tenant, reason } => {
-                if self.refused.insert(tenant.clone()) {
-                    self.tell(tenant.clone(), KernelNews::Refused { reason }, now);
-                }
-                let own = self.clients.iter().filter(|(_, client)| client.facts.tenant == tenant);
-                let own: Vec<ClientId> = own.map(|(id, _)| *id).collect();
-                own.into_iter().for_each(|client| self.refuse(client, Refusal::NotAsked, now));
-            }
-        }
-    }
-
-    fn tell_of_policy(&mut self, chosen: PolicyChosen) {
-        self.shown_at = None;
-        let gpu = self.indices.get(&chosen.gpu_uuid).copied();
-        self.wake(Event::PolicyChosen(Box::new(PolicyChosen { gpu, ..chosen })));
-    }
-
-    fn show(&mut self, now: Mono) {
-        self.shown_at = Some(now);
-        let scene = show::Scene {
-            clients: &self.clients,
-            standings: &self.standings,
-            gpus: &self.gpus,
-            indices: &self.indices,
-            policies: &self.policies,
-            settings: &self.settings,
-            anchor: clock::anchor(),
-        };
-        let level = scene.level(self.totals);
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).level = Some(level);
-    }
-
-    fn tell(&mut self, tenant: TenantKey, news: KernelNews, at: Mono) {
-        self.shown_at = None;
-        self.wake(Event::Kernels { tenant, news, at });
-    }
-
-    fn wake(&self, event: Event) {
-        // Gone only with the loop, which ends this thread first.
-        let _ = self.event_tx.send(event);
     }
 
     /// Everybody is free before the socket is gone.

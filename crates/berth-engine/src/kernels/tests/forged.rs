@@ -1,5 +1,7 @@
 //! Words, times and claims that somebody forges, and penalties that somebody would be rid of.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use berth_host::shim::CLIENTS;
@@ -202,4 +204,45 @@ fn a_user_of_many_containers_leaves_places_for_others() {
     assert!(late.is_hung_up, "it is one more of the same user");
     stage.knows("other", &[], owned_by("other"));
     assert!(stage.attaches("other", 0).is_some());
+}
+
+#[test]
+fn a_leader_that_rewrites_its_word_after_its_link_has_gone_is_to_be_held_and_parted() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    trainer.works(true, stage.now);
+    server.raise(1);
+    let (link, page) = server.leads.pop_first().expect("it leads");
+    trainer.ledger.lanes[0].stuck_link.store(link, Ordering::Release);
+    trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
+    let (mut asked, mut freed) = (false, false);
+    let shared = Arc::clone(&stage.shared);
+    stage.pass_while(Duration::from_secs(2), &mut [&mut server, &mut trainer], |_, clients| {
+        freed |= clients[1].lane().free.load(Ordering::Relaxed) == 1;
+        page.word.store(1, Ordering::Release);
+        asked |= shared.lock().unwrap().keep_off.contains_key(&tenant("server"));
+    });
+    assert!(freed, "the one that stands is told to obey nobody");
+    assert!(asked, "to be held, so that it can be seen whose doing it is");
+    // Nobody holds it here, so nobody knows whose doing it is.
+    assert!(!server.is_hung_up && !trainer.is_hung_up);
+    let news = stage.all_news();
+    let told =
+        |of: &str, is_it: fn(&KernelNews) -> bool| news.iter().any(|(who, news)| *who == tenant(of) && is_it(news));
+    assert!(!told("server", |news| matches!(news, KernelNews::Refused { .. })));
+    assert!(told("trainer", |news| matches!(news, KernelNews::Parted { from, .. } if from.contains("server"))));
+}
+
+#[test]
+fn a_forged_link_accuses_nobody() {
+    let mut stage = Stage::start();
+    let (mut server, mut trainer) = pair(&mut stage);
+    server.works(true, stage.now);
+    for forged in [0, 7, u64::MAX] {
+        trainer.ledger.lanes[0].stuck_link.store(forged, Ordering::Release);
+        trainer.ledger.lanes[0].stuck_since_ns.store(1, Ordering::Release);
+        stage.pass(ms(300), &mut [&mut server, &mut trainer]);
+    }
+    assert!(!server.is_hung_up && server.leads.len() == 1);
 }
