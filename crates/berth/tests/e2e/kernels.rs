@@ -3,6 +3,7 @@
 mod auto;
 mod bandwidth;
 mod client;
+mod copies;
 mod freed;
 mod hostile;
 mod memory;
