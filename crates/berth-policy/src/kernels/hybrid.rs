@@ -25,10 +25,10 @@ use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::{Promise, left, promise};
 use super::slo::{promises, soon};
-use super::squad::{self, Choice, Runner, Wish};
-use super::weights::{is_in_time, quality};
+use super::squad::{self, Choice, Late, Runner, Wish, Worth};
+use super::weights::is_in_time;
 use super::welcome::welcome;
-use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
+use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield, search};
 
 const LEAST_FAIR: f64 = 0.5;
 const MOST_FAIR: f64 = 2.0;
@@ -68,18 +68,18 @@ impl Hybrid {
         ranked: &[&'a Client],
     ) -> Choice<'a> {
         let first = squad::overdue(scene, &self.settings).or(at_risk.map(|promise| promise.client));
-        let value = |client: &Client, speed: f64| worths.of(client, speed);
+        let worth = |client: &Client| worths.of(client);
         let allows = |runners: &[Runner<'_>]| all_in_time(scene, runners);
         let weight = |client: &Client| weight(scene, client);
         let wish = Wish {
             ranked: ranked.to_vec(),
             first,
             weight: &weight,
-            value: &value,
+            worth: &worth,
             allows: &allows,
             trust: Trust::Bold,
         };
-        squad::choose(scene, &self.settings, &wish)
+        search::choose(scene, &self.settings, &wish)
     }
 
     fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
@@ -104,16 +104,15 @@ impl Hybrid {
         if apart || !met || !scene.gpu.concurrent || !has_time(1.0) {
             return false;
         }
-        let pair = squad::runners(scene, &self.settings, &[to, who], &|_| 1.0, Trust::Careful);
-        pair.first().is_some_and(|runner| has_time(runner.speed))
-            && squad::together(scene, &self.settings, who, to, Trust::Careful) > 1.1
+        let [to, who] = squad::side_by_side(scene, &self.settings, [to, who], Trust::Careful);
+        has_time(to) && to + who > 1.1
     }
 }
 
 /// Those who want the GPU, the one worth most first.
 fn ranked<'a>(scene: &Scene<'a>, crowd: &Crowd<'a>, worths: &Worths) -> Vec<&'a Client> {
     let mut ranked: Vec<(f64, Turn, &Client)> =
-        busy(scene).map(|client| (worths.of(client, 1.0), crowd.turn(client), client)).collect();
+        busy(scene).map(|client| (worths.of(client).at(1.0), crowd.turn(client), client)).collect();
     ranked.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
     ranked.into_iter().map(|(.., client)| client).collect()
 }
@@ -125,36 +124,26 @@ fn weight(scene: &Scene<'_>, client: &Client) -> f64 {
 /// What it is worth that those who want the GPU get on.
 struct Worths {
     each: BTreeMap<ClientId, Worth>,
-    late: f64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Worth {
-    /// w × F.
-    counts: f64,
-    left: Duration,
-    due_in: Option<Duration>,
 }
 
 impl Worths {
+    /// w × F, and Q of a promise that is lost.
     fn new(scene: &Scene<'_>, crowd: &Crowd<'_>, settings: &KernelSettings) -> Self {
-        let worth = |client: &Client| {
-            let promise = promise(client, scene.now).filter(Promise::is_lost);
-            let fair = finish_time_fairness(scene, crowd, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
-            Worth {
-                counts: weight(scene, client) * fair,
-                left: left(client),
-                due_in: promise.map(|promise| promise.due.since(scene.now)),
-            }
+        let worth = f64::from(settings.late_worth.get()) / 100.0;
+        let late = |client: &Client| {
+            let promise = promise(client, scene.now).filter(Promise::is_lost)?;
+            Some(Late { left: left(client), due_in: promise.due.since(scene.now), worth })
         };
-        let each = busy(scene).map(|client| (client.id, worth(client))).collect();
-        Self { each, late: f64::from(settings.late_worth.get()) / 100.0 }
+        let of = |client: &Client| {
+            let fair = finish_time_fairness(scene, crowd, client).unwrap_or(1.0).clamp(LEAST_FAIR, MOST_FAIR);
+            Worth { counts: weight(scene, client) * fair, late: late(client) }
+        };
+        Self { each: busy(scene).map(|client| (client.id, of(client))).collect() }
     }
 
-    /// w × T_eff × Q × F. Who wants nothing gets on with nothing.
-    fn of(&self, client: &Client, speed: f64) -> f64 {
-        let worth = |one: &Worth| one.counts * speed * quality(one.left, speed, one.due_in, self.late);
-        self.each.get(&client.id).map_or(0.0, worth)
+    /// Who wants nothing gets on with nothing.
+    fn of(&self, client: &Client) -> Worth {
+        self.each.get(&client.id).copied().unwrap_or(Worth::of(0.0))
     }
 }
 

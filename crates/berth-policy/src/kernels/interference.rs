@@ -102,7 +102,12 @@ pub struct Phi {
 
 /// Speed with a share of the SMs, over the speed with all of them.
 pub fn solo(profile: &Profile, share: f64) -> f64 {
-    (share / demand(profile)).clamp(0.0, 1.0)
+    solo_of(demand(profile), share)
+}
+
+/// The same of one that can use so much of the SMs.
+pub(super) fn solo_of(demand: f64, share: f64) -> f64 {
+    (share / demand).clamp(0.0, 1.0)
 }
 
 /// Share of the SMs a client can use: all of them if nobody knows.
@@ -135,12 +140,16 @@ impl Interference {
         trust: Trust,
         phi: Phi,
     ) -> f64 {
-        let rho = |other: &Client| match trust {
+        let lost = |(other, theirs)| 1.0 - self.cost(who, other, trust) * phi.at(share, theirs);
+        solo(&who.profile, share) * beside.map(lost).product::<f64>()
+    }
+
+    /// ρ as a decision of that kind uses it.
+    pub fn cost(&self, who: &Client, other: &Client, trust: Trust) -> f64 {
+        match trust {
             Trust::Bold if !who.slo.promises() && !other.slo.promises() => self.bold(who, other),
             Trust::Careful | Trust::Bold => self.careful(who, other),
-        };
-        let lost = |(other, theirs)| 1.0 - rho(other) * phi.at(share, theirs);
-        solo(&who.profile, share) * beside.map(lost).product::<f64>()
+        }
     }
 
     pub fn rho(&self, who: &Client, other: &Client) -> Rho {

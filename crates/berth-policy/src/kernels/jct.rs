@@ -21,8 +21,8 @@ use super::crowd::Crowd;
 use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::left;
-use super::squad::{self, Wish};
-use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
+use super::squad::{self, Wish, Worth};
+use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield, search};
 
 /// Who asks for more than so many times what one that serves requests does yields to it.
 const MUCH_LONGER: u32 = 4;
@@ -40,17 +40,17 @@ impl KernelPolicy for Jct {
     fn plan(&self, scene: &Scene<'_>) -> Plan {
         let order = shortest_first(scene);
         let ahead: BTreeMap<ClientId, usize> = order.iter().map(|client| client.id).zip(0..).collect();
-        let value = |client: &Client, speed: f64| (order.len() - ahead[&client.id]) as f64 * speed;
+        let worth = |client: &Client| Worth::of((order.len() - ahead[&client.id]) as f64);
         let first = squad::overdue(scene, &self.settings);
         let wish = Wish {
             ranked: order.clone(),
             first,
             weight: &|_| 1.0,
-            value: &value,
+            worth: &worth,
             allows: &|_| true,
             trust: Trust::Careful,
         };
-        let choice = squad::choose(scene, &self.settings, &wish);
+        let choice = search::choose(scene, &self.settings, &wish);
         let reasons = reasons(&order, &choice);
         frame::plan(scene, &self.settings, &choice, &[], &order, self.yields(scene), reasons)
     }

@@ -20,6 +20,7 @@ pub mod learned;
 mod promise;
 pub mod queue;
 pub mod reason;
+mod search;
 pub mod settled;
 mod shares;
 pub mod slo;

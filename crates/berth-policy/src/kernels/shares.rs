@@ -2,25 +2,39 @@
 
 use super::Client;
 use super::interference::demand;
+use super::squad::MEMBERS;
 
 /// Fills up: by weight, nobody more than it wants, what one leaves to the others. Sums up to 1 at most.
 pub fn shares(wants: &[f64], weights: &[f64]) -> Vec<f64> {
     let mut given = vec![0.0; wants.len()];
-    let mut open: Vec<usize> = (0..wants.len()).collect();
-    let mut left = 1.0_f64;
-    while !open.is_empty() && left > 0.0 {
-        let all: f64 = open.iter().map(|one| weights[*one]).sum();
-        let part = |one: usize| left * weights[one] / all;
-        let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|one| wants[**one] <= part(**one));
-        if full.is_empty() {
-            rest.iter().for_each(|one| given[*one] = part(*one));
-            break;
-        }
-        full.iter().for_each(|one| given[*one] = wants[*one]);
-        left -= full.iter().map(|one| wants[*one]).sum::<f64>();
-        open = rest;
-    }
+    fill(wants, weights, &mut given);
     given
+}
+
+/// The same into `given`, without memory of its own: thousands of divisions are tried for a plan.
+pub(super) fn fill(wants: &[f64], weights: &[f64], given: &mut [f64]) {
+    /// Of one whose share is not known yet.
+    const OPEN: f64 = -1.0;
+    given.fill(OPEN);
+    let mut left = 1.0_f64;
+    while left > 0.0 {
+        let each = || wants.iter().zip(weights);
+        let all: f64 = each().zip(&*given).filter(|(_, given)| **given == OPEN).map(|((_, weight), _)| weight).sum();
+        let mut full = 0.0;
+        let mut is_full = false;
+        for ((want, weight), given) in each().zip(&mut *given) {
+            if *given == OPEN && *want <= left * weight / all {
+                (*given, full, is_full) = (*want, full + want, true);
+            }
+        }
+        if !is_full {
+            let rest = each().zip(given).filter(|(_, given)| **given == OPEN);
+            rest.for_each(|((_, weight), given)| *given = left * weight / all);
+            return;
+        }
+        left -= full;
+    }
+    given.iter_mut().filter(|given| **given == OPEN).for_each(|given| *given = 0.0);
 }
 
 /// The most of the SMs it can use, and may.
@@ -36,15 +50,15 @@ pub(super) fn cuts(sms: u32, step: u32, first: f64) -> impl Iterator<Item = u32>
     (step..=sms.saturating_sub(step)).step_by(step as usize).take_while(is_of_use)
 }
 
-/// The first has one side of a cut, as far as it can use it; the others fill up the other.
-pub(super) fn cut_shares(sms: u32, split: u32, clients: &[&Client], weight: &dyn Fn(&Client) -> f64) -> Vec<f64> {
-    let first = f64::from(split) / f64::from(sms);
+/// The first has one side of a cut, that part of the SMs, as far as it can use it; the others fill up the other.
+pub(super) fn cut_shares(first: f64, wants: &[f64], weights: &[f64], given: &mut [f64]) {
     let rest = 1.0 - first;
-    let others = &clients[1..];
-    let wants: Vec<f64> = others.iter().map(|client| most(client) / rest).collect();
-    let weights: Vec<f64> = others.iter().map(|client| weight(client)).collect();
-    let filled = shares(&wants, &weights).into_iter().map(|share| share * rest);
-    std::iter::once(first.min(most(clients[0]))).chain(filled).collect()
+    let mut others = [0.0; MEMBERS];
+    let others = &mut others[1..wants.len()];
+    others.iter_mut().zip(&wants[1..]).for_each(|(own, want)| *own = want / rest);
+    fill(others, &weights[1..], &mut given[1..]);
+    given[1..].iter_mut().for_each(|share| *share *= rest);
+    given[0] = first.min(wants[0]);
 }
 
 /// SMs of the first side, in whole steps, so that both sides have some; `None` where there are too few.
@@ -60,8 +74,6 @@ pub(super) fn split(sms: u32, step: u32, share: f64) -> Option<u32> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::squad::MEMBERS;
-    use super::super::testing::job;
     use super::*;
 
     fn wants() -> impl Strategy<Value = Vec<(f64, f64)>> {
@@ -94,11 +106,10 @@ mod tests {
 
         #[test]
         fn a_cut_gives_nobody_more_than_it_wants_and_nothing_twice(demands in prop::collection::vec(0.01..=1.0f64, 2..=MEMBERS)) {
-            let clients: Vec<Client> = (1..).zip(&demands).map(|(id, demand)| job(id, 5, *demand, 0.1)).collect();
-            let clients: Vec<&Client> = clients.iter().collect();
-            for split in cuts(132, 8, most(clients[0])) {
+            for split in cuts(132, 8, demands[0]) {
                 prop_assert!(split % 8 == 0 && (8..=124).contains(&split), "{split}");
-                let given = cut_shares(132, split, &clients, &|_| 1.0);
+                let mut given = vec![0.0; demands.len()];
+                cut_shares(f64::from(split) / 132.0, &demands, &vec![1.0; demands.len()], &mut given);
                 prop_assert!(given.iter().sum::<f64>() <= 1.0 + 1e-9, "{given:?}");
                 prop_assert!(given.iter().zip(&demands).all(|(given, demand)| *given <= demand + 1e-9), "{given:?}");
             }

@@ -14,14 +14,15 @@
 
 use std::time::Duration;
 
+use berth_model::Mono;
 use berth_model::settings::KernelSettings;
 
 use super::crowd::Crowd;
 use super::frame::{self, busy};
 use super::interference::Trust;
 use super::promise::{Promise, in_order, promise};
-use super::squad::{self, Choice, Runner, Wish};
-use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield};
+use super::squad::{self, Choice, Runner, Wish, Worth};
+use super::{Client, ClientId, KernelPolicy, Plan, Reason, Scene, Yield, search};
 
 /// The part of its speed that the first keeps beside others.
 const UNSLOWED: f64 = 0.95;
@@ -45,35 +46,83 @@ impl KernelPolicy for Slo {
         // The first has what it can use, the next what that leaves, and so on.
         let place = |client: &Client| ranked.iter().zip(0..4).find(|(other, _)| other.id == client.id);
         let weight = |client: &Client| 0.01f64.powi(place(client).map_or(4, |(_, place)| place));
-        let value = |client: &Client, speed: f64| speed * client.weight();
+        let worth = |client: &Client| Worth::of(client.weight());
+        let head = first.and_then(|first| promise(first, scene.now));
+        let is_promised = |who: &Client| promises.iter().any(|promise| promise.client.id == who.id);
         let allows = |runners: &[Runner<'_>]| {
-            let head = runners.iter().find(|runner| first.is_some_and(|first| first.id == runner.client.id));
-            let promised = |runner: &&Runner<'_>| promise(runner.client, scene.now).is_some();
-            let together: f64 = runners.iter().filter(promised).map(|runner| runner.speed).sum();
-            head.is_none_or(|head| {
-                head.speed >= UNSLOWED || (together > 1.0 && has_time(scene, head)) || !promised(&head)
+            let Some(head) = head else { return true };
+            let own = runners.iter().find(|runner| runner.client.id == head.client.id);
+            own.is_none_or(|own| {
+                let promised = runners.iter().filter(|runner| is_promised(runner.client));
+                own.speed >= UNSLOWED
+                    || (has_time(scene, &head, own.speed) && promised.map(|runner| runner.speed).sum::<f64>() > 1.0)
             })
         };
         let wish = Wish {
             ranked: ranked.clone(),
             first,
             weight: &weight,
-            value: &value,
+            worth: &worth,
             allows: &allows,
             trust: Trust::Careful,
         };
-        let choice = squad::choose(scene, &self.settings, &wish);
+        let choice = search::choose(scene, &self.settings, &wish);
         let reasons = reasons(scene, &self.settings, &ranked, &promises, &choice);
         frame::plan(scene, &self.settings, &choice, &[], &ranked, self.yields(scene), reasons)
     }
 }
 
 impl Slo {
+    /// What is asked of each alone is asked once: there are many pairs.
     fn yields(&self, scene: &Scene<'_>) -> Vec<Yield> {
-        let lead: Vec<&Client> = scene.clients.iter().filter(|client| client.slo.within().is_some()).collect();
-        let pairs = scene.clients.iter().flat_map(|who| lead.iter().map(move |to| (who, *to)));
-        let links = pairs.filter(|(who, to)| who.id != to.id && gives_way(scene, &self.settings, who, to));
-        links.map(|(who, to)| Yield { who: who.id, to: to.id }).collect()
+        let squad = self.settings.squad.get();
+        let lead: Vec<Lead> = scene.clients.iter().filter_map(|client| Lead::of(client, squad)).collect();
+        let mut links = Vec::new();
+        for who in scene.clients {
+            let own = Own::of(who, scene.now);
+            let to = lead.iter().filter(|to| to.who != who.id && gives_way(scene.now, squad, own, to));
+            links.extend(to.map(|to| Yield { who: who.id, to: to.who }));
+        }
+        links
+    }
+}
+
+/// One to which others yield.
+struct Lead {
+    who: ClientId,
+    within: Duration,
+    /// It has no time to wait for the next plan, a quarter of a squad at most.
+    is_short: bool,
+}
+
+/// What one that may have to yield has to keep itself.
+#[derive(Clone, Copy)]
+enum Own {
+    Nothing,
+    /// No single requests.
+    Paced,
+    Requests {
+        within: Duration,
+        /// Of the one under way.
+        due: Option<Mono>,
+    },
+}
+
+impl Lead {
+    fn of(client: &Client, squad: Duration) -> Option<Self> {
+        let within = client.slo.within()?;
+        let spare = within.saturating_sub(client.profile.request.unwrap_or_default());
+        Some(Self { who: client.id, within, is_short: spare < squad / 4 })
+    }
+}
+
+impl Own {
+    fn of(client: &Client, now: Mono) -> Self {
+        if !client.slo.promises() {
+            return Own::Nothing;
+        }
+        let due = || promise(client, now).filter(|_| client.busy).map(|promise| promise.due);
+        client.slo.within().map_or(Own::Paced, |within| Own::Requests { within, due: due() })
     }
 }
 
@@ -89,28 +138,19 @@ pub fn soon(settings: &KernelSettings) -> Duration {
 }
 
 /// Whether it is in time at that speed even if it takes much longer.
-fn has_time(scene: &Scene<'_>, runner: &Runner<'_>) -> bool {
-    promise(runner.client, scene.now).is_none_or(|promise| {
-        promise.left.as_secs_f64() * TIME_ENOUGH <= promise.due.since(scene.now).as_secs_f64() * runner.speed
-    })
+fn has_time(scene: &Scene<'_>, promise: &Promise<'_>, speed: f64) -> bool {
+    promise.left.as_secs_f64() * TIME_ENOUGH <= promise.due.since(scene.now).as_secs_f64() * speed
 }
 
-fn gives_way(scene: &Scene<'_>, settings: &KernelSettings, who: &Client, to: &Client) -> bool {
-    if !to.slo.promises() || to.slo.within().is_none() {
-        return false;
+/// Every link costs a pause after each request. Who can wait until the next plan needs none.
+fn gives_way(now: Mono, squad: Duration, own: Own, to: &Lead) -> bool {
+    match own {
+        Own::Nothing => true,
+        Own::Paced => false,
+        // What could begin before the next plan would be due before this: as if both were there, the first due goes first.
+        Own::Requests { due: Some(due), .. } => to.is_short && due > now + squad + to.within,
+        Own::Requests { within, due: None } => to.is_short && within >= to.within * 2,
     }
-    if !who.slo.promises() {
-        return true;
-    }
-    let (Some(own), Some(theirs)) = (who.slo.within(), to.slo.within()) else {
-        return false;
-    };
-    // Every link costs a pause after each request. Who can wait until the next plan, a quarter of a squad at most, needs none.
-    let spare = theirs.saturating_sub(to.profile.request.unwrap_or_default());
-    // What could begin before the next plan would be due before this: as if both were there, the first due goes first.
-    let due = promise(who, scene.now).filter(|_| who.busy).map(|promise| promise.due);
-    let later = scene.now + settings.squad.get() + theirs;
-    spare < settings.squad.get() / 4 && due.map_or(own >= theirs * 2, |due| due > later)
 }
 
 fn ranked<'a>(scene: &Scene<'a>, promises: &[Promise<'a>]) -> Vec<&'a Client> {
@@ -152,8 +192,8 @@ fn reasons(
 
 #[cfg(test)]
 mod tests {
+    use berth_model::Span;
     use berth_model::slo::Latency;
-    use berth_model::{Mono, Span};
 
     use super::super::testing::{PLACE, job};
     use super::super::{Learned, Place};

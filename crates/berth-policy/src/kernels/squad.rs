@@ -6,7 +6,8 @@
 //!
 //! SMs are divided by filling up ([`shares`]): each gets its part by weight, nobody more than it can use, and what one leaves goes to the
 //! others. So whoever remains when one is done never has less than before. Of that division the GPU can be given one cut, in whole steps: the
-//! first has its side, the others share the other ([`members`]). Every other cut is tried too, and taken if the policy values what each gets so by the margin more.
+//! first has its side, the others share the other ([`members`]). Every other cut is tried too, and taken if the policy values what each gets so by the margin more
+//! (`search`).
 //!
 //! **Nobody waits beyond [`longest_wait`]**: whoever has been passed over for as long as anybody may is the first of the next squad, the one that
 //! has waited longest before others; a squad lasts [`KernelSettings::squad`] at most, and begins with one of them as long as there are any.
@@ -17,13 +18,12 @@ use berth_model::settings::KernelSettings;
 
 use super::interference::{Phi, Trust};
 pub use super::shares::shares;
-use super::shares::{cut_shares, cuts, most, split};
+use super::shares::{fill, most, split};
+use super::weights::quality;
 use super::{Client, ClientId, Division, Member, Part, Place, Plan, Scene, Side};
 
 /// The most that run at the same time: with more, what is predicted of pairs says little.
 pub const MEMBERS: usize = 4;
-/// Of many that want the GPU, the policy's first so many are tried in all combinations.
-const CONSIDERED: usize = 8;
 
 /// A set of clients that may run together, with what is expected of them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -41,6 +41,21 @@ pub struct Runner<'a> {
     pub speed: f64,
 }
 
+/// What it is worth that a client gets on, by the part of its speed alone: in proportion, and less if it will be late all the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Worth {
+    pub counts: f64,
+    pub late: Option<Late>,
+}
+
+/// Work that may be late, and what it is worth then, over the same work in time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Late {
+    pub left: Duration,
+    pub due_in: Duration,
+    pub worth: f64,
+}
+
 /// What a policy wants of a squad.
 pub(super) struct Wish<'a, 'w> {
     /// Clients that want the GPU, the policy's first before others.
@@ -49,11 +64,25 @@ pub(super) struct Wish<'a, 'w> {
     pub first: Option<&'a Client>,
     /// By how much SMs are divided.
     pub weight: &'w dyn Fn(&Client) -> f64,
-    /// What it is worth that a client gets on at this part of its speed.
-    pub value: &'w dyn Fn(&Client, f64) -> f64,
+    /// What it is worth that a client gets on.
+    pub worth: &'w dyn Fn(&Client) -> Worth,
     /// Sets that are not to be, whatever they are worth.
     pub allows: &'w dyn Fn(&[Runner<'a>]) -> bool,
     pub trust: Trust,
+}
+
+// === impl Worth ===
+
+impl Worth {
+    /// Never late.
+    pub fn of(counts: f64) -> Self {
+        Self { counts, late: None }
+    }
+
+    pub fn at(&self, speed: f64) -> f64 {
+        let quality = self.late.map_or(1.0, |late| quality(late.left, speed, Some(late.due_in), late.worth));
+        self.counts * speed * quality
+    }
 }
 
 /// No client waits longer for its turn where `clients` want the GPU, but for kernels that run and cannot be stopped.
@@ -69,114 +98,7 @@ pub fn overdue<'a>(scene: &Scene<'a>, settings: &KernelSettings) -> Option<&'a C
     waiting.min_by_key(|client| (client.waiting_since, client.id))
 }
 
-/// The set worth most. Empty only if nobody wants the GPU.
-pub(super) fn choose<'a>(scene: &Scene<'a>, settings: &KernelSettings, wish: &Wish<'a, '_>) -> Choice<'a> {
-    let mut ranked: Vec<&Client> = wish.first.into_iter().collect();
-    ranked.extend(wish.ranked.iter().filter(|client| wish.first.is_none_or(|first| first.id != client.id)));
-    ranked.truncate(CONSIDERED);
-    let search = Search { scene, settings, wish, compatible: matrix(scene, settings, &ranked, wish.trust), ranked };
-    let mut best = Choice::default();
-    let starts = if wish.first.is_some() { 1 } else { search.ranked.len() };
-    (0..starts.min(search.ranked.len())).for_each(|start| search.extend(&mut vec![start], &mut best));
-    best
-}
-
-struct Search<'a, 'w> {
-    scene: &'w Scene<'a>,
-    settings: &'w KernelSettings,
-    wish: &'w Wish<'a, 'w>,
-    ranked: Vec<&'a Client>,
-    compatible: Vec<Vec<bool>>,
-}
-
-impl<'a> Search<'a, '_> {
-    /// Tries the set, and every larger one that begins with it.
-    fn extend(&self, set: &mut Vec<usize>, best: &mut Choice<'a>) {
-        self.consider(set, best);
-        let last = set.last().copied().unwrap_or_default();
-        if set.len() == MEMBERS || !self.scene.gpu.concurrent {
-            return;
-        }
-        for next in last + 1..self.ranked.len() {
-            if set.iter().all(|one| self.compatible[*one][next]) {
-                set.push(next);
-                self.extend(set, best);
-                set.pop();
-            }
-        }
-    }
-
-    fn consider(&self, set: &[usize], best: &mut Choice<'a>) {
-        let clients: Vec<&Client> = set.iter().map(|one| self.ranked[*one]).collect();
-        let Choice { runners, value } = self.divided(&clients);
-        // Company has to be worth it: fewer come first, and more only by a margin.
-        let margin = if runners.len() > best.runners.len() { 1.0 + margin(self.settings) } else { 1.0 };
-        let first = best.runners.is_empty();
-        if first || (value > best.value * margin && (runners.len() == 1 || (self.wish.allows)(&runners))) {
-            *best = Choice { runners, value };
-        }
-    }
-}
-
-impl<'a> Search<'a, '_> {
-    /// The set with the division that is worth most: filled up, or cut where that is worth more by the margin.
-    fn divided(&self, clients: &[&'a Client]) -> Choice<'a> {
-        let Self { scene, settings, wish, .. } = self;
-        let choice = |shares: &[f64]| {
-            let runners = at_shares(scene, settings, clients, shares, wish.trust);
-            let value = runners.iter().map(|runner| (wish.value)(runner.client, runner.speed)).sum();
-            Choice { runners, value }
-        };
-        let mut best = choice(&expected_shares(scene.gpu, settings, clients, wish.weight));
-        if !is_split(scene.gpu, settings, clients) {
-            return best;
-        }
-        // A split has to last to be given: one that is hardly better is not followed.
-        let enough = best.value * (1.0 + margin(settings));
-        for split in cuts(scene.gpu.sms, settings.sm_step, most(clients[0])) {
-            let cut = choice(&cut_shares(scene.gpu.sms, split, clients, wish.weight));
-            if cut.value > best.value.max(enough) && (wish.allows)(&cut.runners) {
-                best = cut;
-            }
-        }
-        best
-    }
-}
-
-/// Who gets on how fast, if these run together.
-pub fn runners<'a>(
-    scene: &Scene<'a>,
-    settings: &KernelSettings,
-    clients: &[&'a Client],
-    weight: &dyn Fn(&Client) -> f64,
-    trust: Trust,
-) -> Vec<Runner<'a>> {
-    at_shares(scene, settings, clients, &expected_shares(scene.gpu, settings, clients, weight), trust)
-}
-
-fn at_shares<'a>(
-    scene: &Scene<'a>,
-    settings: &KernelSettings,
-    clients: &[&'a Client],
-    shares: &[f64],
-    trust: Trust,
-) -> Vec<Runner<'a>> {
-    let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
-    let each = clients.iter().zip(shares).enumerate();
-    each.map(|(place, (client, share))| {
-        let others = clients.iter().zip(shares).enumerate().filter(|(other, _)| *other != place);
-        let beside = others.map(|(_, (other, share))| (*other, *share));
-        Runner { client, share: *share, speed: interference.speed(client, *share, beside, trust, phi) }
-    })
-    .collect()
-}
-
-/// Who may run beside whom.
-fn matrix(scene: &Scene<'_>, settings: &KernelSettings, ranked: &[&Client], trust: Trust) -> Vec<Vec<bool>> {
-    let pair = |one: &Client, other: &Client| are_compatible(scene, settings, one, other, trust);
-    ranked.iter().map(|one| ranked.iter().map(|other| pair(one, other)).collect()).collect()
-}
-
+/// Whether two may run together: side by side they get more done than one after the other, by a margin.
 pub(super) fn are_compatible(
     scene: &Scene<'_>,
     settings: &KernelSettings,
@@ -184,47 +106,67 @@ pub(super) fn are_compatible(
     other: &Client,
     trust: Trust,
 ) -> bool {
-    let apart = one.slo.constraints.apart || other.slo.constraints.apart || one.id == other.id;
-    !apart && together(scene, settings, one, other, trust) > 1.0 + margin(settings)
+    may_meet(one, other) && together(scene, settings, one, other, trust) > 1.0 + margin(settings)
+}
+
+/// Whether nobody wants them apart.
+pub(super) fn may_meet(one: &Client, other: &Client) -> bool {
+    !one.slo.constraints.apart && !other.slo.constraints.apart && one.id != other.id
 }
 
 /// What two get done side by side, where one after the other is 1.
 pub fn together(scene: &Scene<'_>, settings: &KernelSettings, one: &Client, other: &Client, trust: Trust) -> f64 {
-    let clients = [one, other];
-    let shares = expected_shares(scene.gpu, settings, &clients, &|_| 1.0);
-    let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
-    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter(), trust, phi);
-    first + interference.speed(other, shares[1], [(one, shares[0])].into_iter(), trust, phi)
+    let [first, second] = side_by_side(scene, settings, [one, other], trust);
+    first + second
 }
 
-fn margin(settings: &KernelSettings) -> f64 {
+/// How fast each of two gets on beside the other, over its speed alone.
+pub fn side_by_side(
+    scene: &Scene<'_>,
+    settings: &KernelSettings,
+    [one, other]: [&Client; 2],
+    trust: Trust,
+) -> [f64; 2] {
+    let mut shares = [0.0; 2];
+    expected_shares(scene.gpu, settings, &[most(one), most(other)], &[1.0; 2], &mut shares);
+    let (interference, phi) = (&scene.learned.interference, Phi::of(settings));
+    let first = interference.speed(one, shares[0], [(other, shares[1])].into_iter(), trust, phi);
+    let second = interference.speed(other, shares[1], [(one, shares[0])].into_iter(), trust, phi);
+    [first, second]
+}
+
+pub(super) fn margin(settings: &KernelSettings) -> f64 {
     f64::from(settings.pays.get()) / 100.0
 }
 
-fn is_divided(gpu: Place, settings: &KernelSettings) -> bool {
+pub(super) fn is_divided(gpu: Place, settings: &KernelSettings) -> bool {
     gpu.divides && settings.division != Division::Unrestricted
 }
 
 /// Whether these run on two sides of a cut. A limit is kept by itself, and its part of the SMs is another than either side.
-fn is_split(gpu: Place, settings: &KernelSettings, clients: &[&Client]) -> bool {
-    let is_limited = |client: &&Client| client.slo.constraints.most.is_some_and(|most| most.get() < 1.0);
-    clients.len() > 1 && is_divided(gpu, settings) && !clients.iter().any(is_limited)
+fn is_split(gpu: Place, settings: &KernelSettings, choice: &Choice<'_>) -> bool {
+    let is_limited = |runner: &Runner<'_>| is_limited(runner.client);
+    choice.runners.len() > 1 && is_divided(gpu, settings) && !choice.runners.iter().any(is_limited)
 }
 
-fn expected_shares(
+pub(super) fn is_limited(client: &Client) -> bool {
+    client.slo.constraints.most.is_some_and(|most| most.get() < 1.0)
+}
+
+/// Shares of those that run together, where each can use so much and counts so much.
+pub(super) fn expected_shares(
     gpu: Place,
     settings: &KernelSettings,
-    clients: &[&Client],
-    weight: &dyn Fn(&Client) -> f64,
-) -> Vec<f64> {
-    let wants: Vec<f64> = clients.iter().map(|client| most(client)).collect();
-    if clients.len() == 1 || is_divided(gpu, settings) {
-        let weights: Vec<f64> = clients.iter().map(|client| weight(client)).collect();
-        return shares(&wants, &weights);
+    wants: &[f64],
+    weights: &[f64],
+    given: &mut [f64],
+) {
+    if wants.len() == 1 || is_divided(gpu, settings) {
+        return fill(wants, weights, given);
     }
     // The GPU itself divides by what each puts forward.
     let all = wants.iter().sum::<f64>().max(1.0);
-    wants.into_iter().map(|want| want / all).collect()
+    given.iter_mut().zip(wants).for_each(|(given, want)| *given = want / all);
 }
 
 /// Shares of the SMs that those who run have while a plan counts: their side of the GPU, shared with the others of that side by what each can use, or
@@ -255,8 +197,7 @@ pub fn members(
 ) -> (Vec<Member>, Division) {
     let free = |runner: &Runner<'_>| Member { who: runner.client.id, part: None };
     let split = split(scene.gpu.sms, settings.sm_step, choice.runners.first().map_or(1.0, |first| first.share));
-    let clients: Vec<&Client> = choice.runners.iter().map(|runner| runner.client).collect();
-    let (Some(split), true) = (split, is_split(scene.gpu, settings, &clients)) else {
+    let (Some(split), true) = (split, is_split(scene.gpu, settings, choice)) else {
         return (choice.runners.iter().map(free).collect(), Division::Unrestricted);
     };
     let until = (settings.division == Division::SemiSpatial).then(|| scene.now + lasts / 2);
@@ -278,7 +219,10 @@ mod tests {
     use berth_model::Mono;
     use berth_model::slo::Latency;
 
+    use super::super::ClientId;
     use super::super::Learned;
+    use super::super::interference::Phi;
+    use super::super::search::choose;
     use super::super::testing::{PLACE, job};
     use super::*;
 
@@ -288,7 +232,7 @@ mod tests {
             ranked,
             first,
             weight: &|_| 1.0,
-            value: &|_, speed| speed,
+            worth: &|_| Worth::of(1.0),
             allows: &|_| true,
             trust: Trust::Careful,
         };
@@ -342,12 +286,12 @@ mod tests {
         let learned = Learned::default();
         let clients = [job(1, 5, 0.6, 0.1), job(2, 5, 0.6, 0.1)];
         let scene = Scene { now: Mono(0), gpu: PLACE, clients: &clients, learned: &learned };
-        let value = |client: &Client, speed: f64| if client.id == ClientId(1) { counts * speed } else { speed };
+        let worth = |client: &Client| Worth::of(if client.id == ClientId(1) { counts } else { 1.0 });
         let wish = Wish {
             ranked: clients.iter().collect(),
             first: None,
             weight: &|_| 1.0,
-            value: &value,
+            worth: &worth,
             allows: &|_| true,
             trust: Trust::Careful,
         };
