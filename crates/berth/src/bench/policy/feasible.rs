@@ -62,6 +62,11 @@ impl Costs {
 
 /// Of all tenants with a goal for single requests.
 pub fn goals(tenants: &[Tenant], costs: Costs, late: Late) -> Feasible {
+    search(&asks(tenants, costs), may_miss(tenants), late)
+}
+
+/// Their requests, in the order in which they come.
+pub fn asks(tenants: &[Tenant], costs: Costs) -> Vec<Ask> {
     let with_goals = || tenants.iter().enumerate().filter(|(_, tenant)| tenant.slo.within().is_some());
     let asks = with_goals().flat_map(|(place, tenant)| {
         let within = tenant.slo.within().unwrap_or_default().as_nanos() as f64;
@@ -74,8 +79,11 @@ pub fn goals(tenants: &[Tenant], costs: Costs, late: Late) -> Feasible {
     });
     let mut asks: Vec<Ask> = asks.collect();
     asks.sort_by(|one, other| one.comes_ns.total_cmp(&other.comes_ns));
-    let may_miss = tenants.iter().map(Tenant::may_miss).collect();
-    search(&asks, may_miss, late)
+    asks
+}
+
+pub fn may_miss(tenants: &[Tenant]) -> Vec<usize> {
+    tenants.iter().map(Tenant::may_miss).collect()
 }
 
 pub fn search(asks: &[Ask], may_miss: Vec<usize>, late: Late) -> Feasible {

@@ -1,6 +1,6 @@
 //! `berth bench policy`: what the policies inside a GPU come to, in virtual time.
 //!
-//! `completion` measures `jct` on jobs, `promises` measures `slo` on goals that `feasible` shows can be kept, `mixture` all three on both with `fairness`
+//! `completion` measures `jct` on jobs, `promises` measures `slo` on goals that `feasible` shows can be kept and beside what `online` keeps, `mixture` all three on both with `fairness`
 //! beside it, `switching` changes them while work runs, `changing` has `auto` find the best; `planning` measures what a plan costs. `world` is the GPU and what the daemon does around a
 //! policy; `goals` judges, `report` shows. The same seeds give the same figures. `jct` and the world were tuned on seeds 1 to 5; what `slo` does of
 //! queues and misses to spare, and what `hybrid` tries, on seeds up to 400. Those that are measured unless others are asked for begin at [`FIRST_SEED`].
@@ -11,6 +11,7 @@ pub mod fairness;
 pub mod feasible;
 pub mod goals;
 pub mod mixture;
+pub mod online;
 pub mod planning;
 pub mod promises;
 pub mod report;

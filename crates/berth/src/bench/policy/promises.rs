@@ -3,6 +3,9 @@
 //! Not every set of goals can be kept. An offline search tells (`feasible`): as if acting cost nothing, with what berth's own means cost whoever uses
 //! them, and, of these, if requests that are late are run all the same ([`costs`]): something that comes is seen at the next look, what runs is stopped at the end of a piece of work, and each
 //! piece begins with a look at the stops.
+//!
+//! Of a set that can be kept and is not, two more runs tell why: what a rule keeps that does not see the future (`online`), and what `slo` does where it is told
+//! when each request came, which no library sees of those that queue inside a program.
 
 use berth_model::Span;
 use berth_model::settings::KernelPolicyName;
@@ -12,6 +15,7 @@ use berth_sim::scenario::kernels::{Machine, Report};
 use serde::Serialize;
 
 use super::feasible::{self, Costs, Feasible, Late};
+use super::online;
 use super::world::tenant::{Kind, request, stream};
 use super::world::{self, Tenant, Way, h200, whole};
 use crate::bench::edf::load::Dice;
@@ -28,8 +32,14 @@ pub struct Case {
     pub ideal: Feasible,
     pub feasible: Feasible,
     pub runnable: Feasible,
-    /// Goals that `slo` missed, and that the driver's slices and everybody at once do.
+    /// Goals that a rule misses that does not know what comes: with what is late never run, and run.
+    pub online: usize,
+    pub online_run: usize,
+    /// Of each goal, requests that were late under `slo`, and how many may be.
+    pub late: Vec<(usize, usize)>,
+    /// Goals that `slo` missed, that it does where it is told when requests came, and that the driver's slices and everybody at once do.
     pub missed: usize,
+    pub told: usize,
     pub temporal: usize,
     pub everybody: usize,
     /// What the one without a goal got, over what was left for it.
@@ -43,16 +53,28 @@ pub fn measure(seconds: f64, seed: u64) -> Case {
     let end = whole(seconds * 1e9);
     let run = |way: &Way| world::run(&machine, &tenants, way, Some(end + end / 10));
     let slo = run(&Way::policy(KernelPolicyName::Slo));
+    let late: Vec<(usize, usize)> = late(&tenants, &slo);
     let rest = slo.programs.last().map_or(0.0, |account| account.served_ns as f64);
+    let run_missed = |way: &Way| missed(&self::late(&tenants, &run(way)));
+    let asks = feasible::asks(&tenants, costs(&machine));
+    let online = |fate: Late| {
+        let may_miss = feasible::may_miss(&tenants);
+        let late = online::late(&asks, may_miss.clone(), fate);
+        missed(&late.into_iter().zip(may_miss).collect::<Vec<_>>())
+    };
     Case {
         seed,
         goals: tenants.iter().filter(|tenant| tenant.slo.promises()).count(),
         ideal: feasible::goals(&tenants, Costs::NONE, Late::LeftOut),
         feasible: feasible::goals(&tenants, costs(&machine), Late::LeftOut),
         runnable: feasible::goals(&tenants, costs(&machine), Late::Run),
-        missed: missed(&tenants, &slo),
-        temporal: missed(&tenants, &run(&Way::Temporal)),
-        everybody: missed(&tenants, &run(&Way::Everybody)),
+        online: online(Late::LeftOut),
+        online_run: online(Late::Run),
+        missed: missed(&late),
+        late,
+        told: run_missed(&Way::Told),
+        temporal: run_missed(&Way::Temporal),
+        everybody: run_missed(&Way::Everybody),
         rest: rest / (slo.ended_ns as f64 * (1.0 - LOAD)),
     }
 }
@@ -68,9 +90,14 @@ pub fn costs(machine: &Machine) -> Costs {
     }
 }
 
-fn missed(tenants: &[Tenant], report: &Report) -> usize {
+/// Requests of each tenant with a goal that were late, and how many may be.
+fn late(tenants: &[Tenant], report: &Report) -> Vec<(usize, usize)> {
     let with = tenants.iter().zip(&report.programs).filter(|(tenant, _)| tenant.slo.promises());
-    with.filter(|(tenant, account)| !tenant.is_kept(account)).count()
+    with.map(|(tenant, account)| (tenant.late(account), tenant.may_miss())).collect()
+}
+
+fn missed(late: &[(usize, usize)]) -> usize {
+    late.iter().filter(|(late, may_be)| late > may_be).count()
 }
 
 /// Two to four servers, the last tenant without a goal.

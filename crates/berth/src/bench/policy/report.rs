@@ -97,12 +97,49 @@ impl Report {
         ];
         let kept = kept.map(|(way, kept)| format!("{way} {kept}")).join(", ");
         let rest: f64 = self.promises.iter().map(|case| case.rest).sum::<f64>() / all as f64;
+        let of = |can_be: fn(&Case) -> Feasible, missed: fn(&Case) -> usize| {
+            count(&move |case: &Case| can_be(case) == Feasible::Yes && missed(case) == 0)
+        };
+        let both = |missed| format!("{} and {}", of(|case| case.feasible, missed), of(|case| case.runnable, missed));
         format!(
             "{all} sets of goals at {load:.0} % load, one at a time: {ideal} can be kept if acting is free,\n\
              {can} with what it costs ({unknown} searches given up), {runs} if late requests are run too ({unknown_runs} given up);\n\
              all goals kept: {kept};\n\
-             under slo, work without a goal gets ×{rest:.2} of what is left"
+             of the {can} and of the {runs}: slo {}, told when each request came {},\n\
+             a rule that knows all but what comes {}, or {} if it runs late requests too;\n\
+             under slo, work without a goal gets ×{rest:.2} of what is left{}",
+            both(|case| case.missed),
+            both(|case| case.told),
+            both(|case| case.online),
+            both(|case| case.online_run),
+            self.lost(),
         )
+    }
+
+    /// Sets that can be kept and were not.
+    fn lost(&self) -> String {
+        let is_kept = |missed: usize| if missed == 0 { "kept" } else { "missed" }.to_owned();
+        let can_be = |found: Feasible| {
+            match found {
+                Feasible::Yes => "yes",
+                Feasible::No => "no",
+                Feasible::Unknown => "?",
+            }
+            .to_owned()
+        };
+        let is_lost = |case: &&Case| case.missed > 0 && [case.feasible, case.runnable].contains(&Feasible::Yes);
+        let row = |case: &Case| {
+            let late = case.late.iter().map(|(late, may_be)| format!("{late}/{may_be}"));
+            let cells = [case.told, case.online, case.online_run].map(is_kept);
+            let first = [case.seed.to_string(), late.collect::<Vec<_>>().join(" "), can_be(case.runnable)];
+            first.into_iter().chain(cells).collect()
+        };
+        let rows: Vec<Vec<String>> = self.promises.iter().filter(is_lost).map(row).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let headings = ["MISSED", "LATE/ALLOWED", "CAN ALL RUN", "SLO TOLD", "RULE", "RULE, ALL RUN"];
+        format!("\n\n{}", grid(&headings, rows))
     }
 
     fn changed(&self) -> String {

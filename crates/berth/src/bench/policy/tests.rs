@@ -11,7 +11,7 @@ use super::feasible::{Ask, Feasible, Late, overload, search};
 use super::report::Report;
 use super::switching::Switched;
 use super::world::{self, Way, h200, whole};
-use super::{Plan, completion, goals, mixture, promises, run, switching};
+use super::{Plan, completion, goals, mixture, online, promises, run, switching};
 use crate::bench::report::Verdict;
 
 const SEEDS: [u64; 2] = [11, 12];
@@ -137,6 +137,23 @@ fn one_that_is_late_and_run_is_in_the_way_of_the_next() {
     assert_eq!(search(&tighter, vec![0, 1], Late::Run), Feasible::No, "10 ms by 9");
 }
 
+#[test]
+fn a_rule_gives_up_the_longest_in_the_way_of_a_tenant_that_may_miss_it() {
+    let asks = [ask(0, 0, 4, 5), ask(1, 1, 3, 5), ask(1, 10, 3, 5)];
+    let late = |may_miss: [usize; 2], fate| online::late(&asks, may_miss.to_vec(), fate);
+    assert_eq!(late([1, 0], Late::LeftOut), [1, 0]);
+    assert_eq!(late([0, 1], Late::LeftOut), [0, 1]);
+    assert_eq!(late([0, 0], Late::LeftOut), [0, 1], "nobody may miss one: what is due first runs");
+    assert_eq!(late([1, 1], Late::Run), [0, 1], "the one that has less left to do goes on");
+}
+
+#[test]
+fn what_is_given_up_and_run_is_in_the_way_of_the_next() {
+    let asks = [ask(0, 0, 4, 5), ask(1, 0, 3, 4), ask(1, 1, 3, 8)];
+    assert_eq!(online::late(&asks, vec![0, 1], Late::LeftOut), [0, 1]);
+    assert_eq!(online::late(&asks, vec![0, 1], Late::Run).iter().sum::<usize>(), 2);
+}
+
 /// Whether any set of requests to leave out is small enough for every tenant and lets the rest be in time, by trying all of them.
 fn by_trying(asks: &[Ask], may_miss: &[usize]) -> bool {
     (0..1u32 << asks.len()).any(|set| {
@@ -197,6 +214,13 @@ proptest! {
         let feasible = |can_be| if can_be { Feasible::Yes } else { Feasible::No };
         prop_assert_eq!(search(&asks, may_miss.clone(), Late::LeftOut), feasible(by_trying(&asks, &may_miss)));
         prop_assert_eq!(search(&asks, may_miss.clone(), Late::Run), feasible(by_playing(&asks, &may_miss)));
+        // Nobody who does not know what comes keeps what cannot be kept, and what can be kept without giving anything up is.
+        for late in [Late::LeftOut, Late::Run] {
+            let missed = online::late(&asks, may_miss.clone(), late);
+            let is_kept = missed.iter().zip(&may_miss).all(|(late, may_be)| late <= may_be);
+            prop_assert!(!is_kept || search(&asks, may_miss.clone(), late) == Feasible::Yes, "{missed:?}");
+            prop_assert!(is_kept || overload(&asks, &due_ns(&asks)).is_some(), "{missed:?}");
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Watch {
     /// Measured and not read yet.
     unread: Vec<(usize, Sample)>,
     dice: Dice,
+    /// When requests came is told.
+    is_told: bool,
 }
 
 /// A piece of work beside others, as it was read.
@@ -72,7 +74,12 @@ impl Watch {
     pub fn new(tenants: &[Tenant]) -> Self {
         let mut dice = Dice::new(tenants.len() as u64 + 77);
         let programs = tenants.iter().map(|tenant| Known::new(tenant, dice.between(1.0 - BIAS, 1.0 + BIAS))).collect();
-        Self { programs, looked_at: 0, read_at: 0, ran: VecDeque::new(), unread: Vec::new(), dice }
+        Self { programs, looked_at: 0, read_at: 0, ran: VecDeque::new(), unread: Vec::new(), dice, is_told: false }
+    }
+
+    /// With what no library can see.
+    pub fn told(self) -> Self {
+        Self { is_told: true, ..self }
     }
 
     /// Takes in one look, and tells of the work that was read with it.
@@ -113,7 +120,7 @@ impl Watch {
     }
 
     pub fn clients(&self, now: Mono) -> Vec<Client> {
-        (0..).zip(&self.programs).map(|(place, known)| known.client(ClientId(place), now)).collect()
+        (0..).zip(&self.programs).map(|(place, known)| known.client(ClientId(place), now, self.is_told)).collect()
     }
 }
 
@@ -163,7 +170,12 @@ impl Known {
         self.waiting_since = waits.then(|| self.waiting_since.unwrap_or(now));
     }
 
-    fn client(&self, id: ClientId, now: Mono) -> Client {
+    /// When the request under way came.
+    fn really_came(&self) -> Option<Mono> {
+        self.tenant.program.requests.get(self.requests).map(|request| Mono(request.at_ns.min(self.since.0)))
+    }
+
+    fn client(&self, id: ClientId, now: Mono, is_told: bool) -> Client {
         let kernel = self.kernel_ns.map(|ns| Duration::from_secs_f64(ns / 1e9));
         let done = Duration::from_nanos(self.served_ns - self.began_served_ns);
         let in_time = self.in_time.iter().filter(|in_time| **in_time).count() as f64 / self.in_time.len().max(1) as f64;
@@ -179,7 +191,7 @@ impl Known {
             profile: Profile { kernel, longest: kernel, request: self.takes, demand: self.demand, bandwidth: None },
             work: self.busy.then_some(Work {
                 began: self.since,
-                came: self.queue.came(self.since),
+                came: self.really_came().filter(|_| is_told).unwrap_or_else(|| self.queue.came(self.since)),
                 done,
                 takes: self.takes,
             }),

@@ -65,6 +65,12 @@ impl Managed {
         self
     }
 
+    /// When each request came is told, also of those that queue inside a program.
+    pub fn told(mut self) -> Self {
+        self.watch = self.watch.told();
+        self
+    }
+
     /// What work beside others says of who slows whom.
     fn learn(&mut self, read: Vec<Read>, clients: &[Client]) {
         for Read { who, beside, alone, took } in read.into_iter().filter(|read| !read.beside.is_empty()) {

@@ -37,10 +37,9 @@ impl Tenant {
         self.slo.within().is_none_or(|within| Duration::from_nanos(done.done_ns - done.came_ns) <= within)
     }
 
-    /// Whether its goal was kept: those that are not done were not in time.
-    pub fn is_kept(&self, account: &Account) -> bool {
-        let in_time = account.finished.iter().filter(|done| self.is_in_time(done)).count();
-        self.program.requests.len() - in_time <= self.may_miss()
+    /// Requests that were not in time: those that are not done were not.
+    pub fn late(&self, account: &Account) -> usize {
+        self.program.requests.len() - account.finished.iter().filter(|done| self.is_in_time(done)).count()
     }
 
     /// Requests that may be late without its goal being missed.

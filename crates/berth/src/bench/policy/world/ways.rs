@@ -29,6 +29,8 @@ pub enum Way {
     /// The last first, to its end: unfair on purpose.
     LastFirst,
     Policy(KernelPolicyName, Box<KernelSettings>),
+    /// `slo`, which is told when each request came.
+    Told,
     /// All policies in turn, each for one plan.
     Switching,
 }
@@ -52,6 +54,7 @@ impl Way {
             Way::Everybody => "everybody",
             Way::LastFirst => "last-first",
             Way::Policy(name, _) => name.as_str(),
+            Way::Told => "slo-told",
             Way::Switching => "switching",
         }
     }
@@ -64,6 +67,7 @@ impl Way {
         };
         match self {
             Way::Policy(name, settings) => managed(&[*name], settings),
+            Way::Told => Box::new(managed(&[KernelPolicyName::Slo], &KernelSettings::default()).told()),
             Way::SjfBounded => Box::new(managed(&[KernelPolicyName::Jct], &KernelSettings::default()).one_at_a_time()),
             Way::Switching => managed(&PLANNING, &KernelSettings::default()),
             Way::Temporal | Way::Everybody => Box::new(Fixed { order: Some(everybody(tenants.len(), |_| None)) }),
