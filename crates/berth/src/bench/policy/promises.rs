@@ -53,9 +53,9 @@ pub fn measure(seconds: f64, seed: u64) -> Case {
     let end = whole(seconds * 1e9);
     let run = |way: &Way| world::run(&machine, &tenants, way, Some(end + end / 10));
     let slo = run(&Way::policy(KernelPolicyName::Slo));
-    let late: Vec<(usize, usize)> = late(&tenants, &slo);
+    let late = late_of(&tenants, &slo);
     let rest = slo.programs.last().map_or(0.0, |account| account.served_ns as f64);
-    let run_missed = |way: &Way| missed(&self::late(&tenants, &run(way)));
+    let run_missed = |way: &Way| missed(&late_of(&tenants, &run(way)));
     let asks = feasible::asks(&tenants, costs(&machine));
     let online = |fate: Late| {
         let may_miss = feasible::may_miss(&tenants);
@@ -91,7 +91,7 @@ pub fn costs(machine: &Machine) -> Costs {
 }
 
 /// Requests of each tenant with a goal that were late, and how many may be.
-fn late(tenants: &[Tenant], report: &Report) -> Vec<(usize, usize)> {
+fn late_of(tenants: &[Tenant], report: &Report) -> Vec<(usize, usize)> {
     let with = tenants.iter().zip(&report.programs).filter(|(tenant, _)| tenant.slo.promises());
     with.map(|(tenant, account)| (tenant.late(account), tenant.may_miss())).collect()
 }

@@ -144,7 +144,7 @@ fn a_rule_gives_up_the_longest_in_the_way_of_a_tenant_that_may_miss_it() {
     assert_eq!(late([1, 0], Late::LeftOut), [1, 0]);
     assert_eq!(late([0, 1], Late::LeftOut), [0, 1]);
     assert_eq!(late([0, 0], Late::LeftOut), [0, 1], "nobody may miss one: what is due first runs");
-    assert_eq!(late([1, 1], Late::Run), [0, 1], "the one that has less left to do goes on");
+    assert_eq!(late([1, 1], Late::Run), [0, 1], "of two that have as much left to do the one that is due later");
 }
 
 #[test]
