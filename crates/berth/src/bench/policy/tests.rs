@@ -98,6 +98,9 @@ fn every_goal_can_be_missed() {
     report.switching = Some(Switched { switches: 1_000, lost: 1, is_stuck: true, longest_wait_ms: 1e6, ..before });
     let verdicts: Vec<Verdict> = goals::judge(&report).iter().map(|goal| goal.verdict).collect();
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::NotMet), "{verdicts:?}");
+    let text = report.to_text();
+    let set = text.lines().skip_while(|line| !line.starts_with("MISSED")).nth(1);
+    assert!(set.is_some_and(|set| set.starts_with("11 ")), "a set that can be kept and is not has a line: {text}");
 }
 
 #[test]
