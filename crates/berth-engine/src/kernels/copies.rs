@@ -6,8 +6,9 @@
 //! A budget is a tenant's: its processes that copy divide it.
 //!
 //! Copies are counted when they are submitted, by each client's own library. Who says too much is believed to have a wide way, and all have
-//! then what they would have without this. What was seen once fades while copies go on and nobody is held back; while somebody is, what goes
-//! over the way says nothing of how wide it is.
+//! then what they would have without this. What was seen once fades while copies go on and nobody is held back. While somebody is, what goes
+//! over the way says nothing of how wide it is: it is tried. Where those who are held back use up what they may, a little more is believed to be
+//! there, and less again where those with a goal copy less than they did.
 //!
 //! Pure.
 
@@ -28,6 +29,13 @@ const WIDEST: u64 = 1_000_000_000_000;
 /// So many billionths of the most that was seen fade in each millisecond of copying: half of it in ten minutes.
 const FADES_PER_MS: u128 = 1_155;
 
+/// In each window in which all that is allowed is used, this part more is tried; and this part less where those with a goal
+const TRIED_PART: u64 = 16;
+const TAKEN_BACK_PART: u64 = 5;
+/// have lost more than this part of the most they had of late, of which this part is forgotten in each window.
+const LOST_PART: u64 = 10;
+const FORGOTTEN_PART: u64 = 64;
+
 /// One client at a look.
 #[derive(Debug)]
 pub(super) struct Copied {
@@ -46,8 +54,10 @@ pub(super) struct Copies {
     /// Bytes per second of each tenant that copied in the last window, and the most of all together.
     rates: BTreeMap<TenantKey, u64>,
     most: u64,
-    /// Those with a goal.
+    /// Those with a goal, the most they had of late, and what all others were then allowed together.
     first: BTreeSet<TenantKey>,
+    best: u64,
+    allowed: u64,
 }
 
 impl Copies {
@@ -71,10 +81,35 @@ impl Copies {
         if seen > 0 && !was_held_back {
             self.most = faded(self.most, passed);
         }
-        self.most = self.most.max(seen);
+        let was_first = std::mem::take(&mut self.first);
         self.first = all.iter().filter(|one| one.has_goal).map(|one| one.tenant.clone()).collect();
+        let (taken, others) = self.taken();
+        if was_held_back && self.first == was_first {
+            if taken < self.best - self.best / LOST_PART {
+                self.most -= self.most / TAKEN_BACK_PART;
+            } else if others >= self.allowed - self.allowed / LOST_PART {
+                self.most = self.most.saturating_add(self.most / TRIED_PART).min(WIDEST);
+            }
+            self.best = taken.max(self.best - self.best / FORGOTTEN_PART);
+        } else {
+            self.best = taken;
+        }
+        self.most = self.most.max(seen);
+        self.allowed = self.left();
         self.copied = all.into_iter().map(|one| (one.who, one.bytes)).collect();
         self.began = Some(now);
+    }
+
+    /// Bytes per second of those with a goal, and of all others.
+    fn taken(&self) -> (u64, u64) {
+        let (first, others): (Vec<_>, Vec<_>) = self.rates.iter().partition(|(of, _)| self.first.contains(*of));
+        (sum(first.into_iter().map(|(_, rate)| rate)), sum(others.into_iter().map(|(_, rate)| rate)))
+    }
+
+    /// What those without a goal may have together.
+    fn left(&self) -> u64 {
+        let (taken, _) = self.taken();
+        self.most.saturating_sub(taken.saturating_add(taken / HEADROOM_PART)).max(self.most / LEAST_PART)
     }
 
     /// Bytes per second that all of its processes may copy together; `None`: as many as they can.
@@ -82,12 +117,10 @@ impl Copies {
         if !self.holds_back() || self.first.contains(tenant) {
             return None;
         }
-        let (first, others): (Vec<_>, Vec<_>) = self.rates.iter().partition(|(of, _)| self.first.contains(*of));
-        let taken = sum(first.into_iter().map(|(_, rate)| rate));
-        let left = self.most.saturating_sub(taken.saturating_add(taken / HEADROOM_PART)).max(self.most / LEAST_PART);
         // Whoever begins to copy is one more.
-        let among = others.iter().filter(|(of, _)| *of != tenant).count() as u64 + 1;
-        Some((left / among).max(1))
+        let others = self.rates.keys().filter(|of| !self.first.contains(*of) && *of != tenant);
+        let among = others.count() as u64 + 1;
+        Some((self.left() / among).max(1))
     }
 
     /// Whether somebody with a goal copies, and so others have a budget.
@@ -202,6 +235,46 @@ mod tests {
         let (once, then): (&[_], &[_]) = (&[(2, 40 * GB, false)], &[(1, GB, true), (2, GB, false)]);
         let copies = copies(&[&[once], &vec![then; 3_600][..]].concat());
         assert!(copies.most > 39 * GB, "{}", copies.most);
+    }
+
+    /// One with a goal and one without, who want so much, on a way of this width of which the one with a goal has a quarter at least without help,
+    /// after this was seen once. What both had in the last of so many seconds, on average of ten.
+    fn together(wide: u64, seen: u64, first_wants: u64, other_wants: u64, seconds: u64) -> (u64, u64) {
+        let (mut copies, mut all) = (Copies::default(), [0, seen]);
+        let look = |copies: &mut Copies, all: [u64; 2], second: u64| {
+            let told = (1..).zip(all);
+            let told =
+                told.map(|(id, bytes)| Copied { who: ClientId(id), tenant: tenant(id), bytes, has_goal: id == 1 });
+            copies.look(told, Mono(second * 1_000_000_000));
+        };
+        look(&mut copies, [0, 0], 0);
+        look(&mut copies, all, 1);
+        let mut last = (0, 0);
+        for second in 2..seconds {
+            let other = budget(&copies, 2).unwrap_or(u64::MAX).min(other_wants).min(wide);
+            let first = first_wants.min((wide - other).max(wide / 4));
+            let other = other.min(wide - first);
+            all = [all[0] + first, all[1] + other];
+            if second + 10 >= seconds {
+                last = (last.0 + first / 10, last.1 + other / 10);
+            }
+            look(&mut copies, all, second);
+        }
+        last
+    }
+
+    #[test]
+    fn a_way_that_is_thought_narrow_is_found_wide_within_a_minute_or_two() {
+        let (server, trainer) = together(20 * GB, GB / 100, GB / 200, GB / 2, 120);
+        assert!(server > GB / 201 && trainer > GB / 2 - 10, "{server} {trainer}");
+    }
+
+    #[test]
+    fn one_with_a_goal_keeps_nearly_all_it_had_of_a_way_that_is_full() {
+        for seconds in (60..1_200).step_by(97) {
+            let (server, trainer) = together(10 * GB, 10 * GB, 6 * GB, 10 * GB, seconds);
+            assert!(server > 5 * GB && trainer > GB, "{server} {trainer} after {seconds}");
+        }
     }
 
     #[test]
