@@ -258,13 +258,16 @@ impl YieldSlot {
         let first = self.address.compare_exchange(UNREGISTERED, UNREGISTRABLE, Ordering::AcqRel, Ordering::Relaxed);
         let address = first.ok().and_then(|_| register())?;
         self.context.store(context, Ordering::SeqCst);
-        let kept = self.address.compare_exchange(UNREGISTRABLE, address, Ordering::AcqRel, Ordering::Relaxed);
-        if kept.is_err() {
-            // The link was taken out meanwhile.
-            unregister();
-            return None;
+        let exchange = |from, to| self.address.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let is_kept = exchange(UNREGISTRABLE, address);
+        if is_kept && !self.stop.is_empty() {
+            return Some(address);
         }
-        Some(address)
+        // The link was taken out meanwhile. Whoever did so has seen the address, or it is for us to take back.
+        if !is_kept || exchange(address, UNREGISTERED) {
+            unregister();
+        }
+        None
     }
 
     /// Where the GPU knows its page, and in which context.

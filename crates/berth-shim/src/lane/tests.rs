@@ -55,16 +55,23 @@ fn work_that_begins_while_the_word_is_lowered_has_it_up_again() {
     assert_ne!(page.word.load(Ordering::SeqCst), 0);
 }
 
+/// With a link in it, whose page must stay.
+fn yields() -> (YieldSlot, Page<Stop>) {
+    let (slot, page) = (YieldSlot::default(), Page::<Stop>::create(c"stop", Writers::All).unwrap().0);
+    slot.stop.put(&page);
+    (slot, page)
+}
+
 #[test]
 fn a_page_is_registered_once_and_not_tried_again_where_that_fails() {
-    let slot = YieldSlot::default();
+    let (slot, _page) = yields();
     assert_eq!(slot.address(9, || panic!("others may still map it"), || ()), None);
     slot.begin(true);
     assert_eq!(slot.address(9, || Some(0x7000), || ()), Some(0x7000));
     assert_eq!(slot.address(9, || panic!("it is known"), || ()), Some(0x7000));
     assert_eq!(slot.clear(), Some((0x7000, 9)));
     assert_eq!(slot.clear(), None, "it is not known any more");
-    let slot = YieldSlot::default();
+    let (slot, _page) = yields();
     slot.begin(true);
     assert_eq!(slot.address(9, || None, || ()), None);
     assert_eq!(slot.address(9, || panic!("it was tried"), || ()), None);
@@ -73,6 +80,8 @@ fn a_page_is_registered_once_and_not_tried_again_where_that_fails() {
 #[test]
 fn a_page_is_forgotten_with_the_context_that_knows_it_and_with_no_other() {
     let lane = Lane::new();
+    let page = Page::<Stop>::create(c"stop", Writers::All).unwrap().0;
+    lane.yields[2].stop.put(&page);
     lane.yields[2].begin(true);
     lane.yields[2].address(9, || Some(0x7000), || ());
     lane.forget_addresses(8);
@@ -103,7 +112,7 @@ fn a_word_that_was_let_go_comes_up_again_and_one_that_nobody_wants_does_not() {
 
 #[test]
 fn a_page_whose_link_goes_while_it_is_registered_is_unregistered() {
-    let (slot, unregistered) = (YieldSlot::default(), std::cell::Cell::new(false));
+    let ((slot, _page), unregistered) = (yields(), std::cell::Cell::new(false));
     slot.begin(true);
     let address = slot.address(
         9,
@@ -114,4 +123,14 @@ fn a_page_whose_link_goes_while_it_is_registered_is_unregistered() {
         || unregistered.set(true),
     );
     assert_eq!((address, unregistered.get()), (None, true));
+}
+
+#[test]
+fn a_page_whose_link_went_a_moment_before_is_not_kept_registered() {
+    let ((slot, _page), unregistered) = (yields(), std::cell::Cell::new(false));
+    slot.begin(true);
+    // A call has seen the page, and has not asked for its address yet.
+    assert_eq!(slot.clear(), None);
+    assert_eq!(slot.address(9, || Some(0x7000), || unregistered.set(true)), None);
+    assert_eq!((unregistered.get(), slot.known_address()), (true, None), "the next link has a page of its own");
 }

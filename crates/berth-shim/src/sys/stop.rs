@@ -72,7 +72,7 @@ impl StopSlot {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Relaxed).is_null()
+        self.0.load(Ordering::SeqCst).is_null()
     }
 
     /// The caller keeps the page until readers have gone.
