@@ -16,13 +16,22 @@ pub(crate) static CAPTURES: Captures = Captures::new();
 #[derive(Debug)]
 pub(crate) struct Captures {
     under_way: AtomicU64,
-    /// 0 is nobody.
-    streams: [AtomicU64; KEPT],
+    kept: [Capture; KEPT],
+    /// Those for which there was no room.
+    others: AtomicU64,
+}
+
+/// 0 is nobody.
+#[derive(Debug)]
+struct Capture {
+    stream: AtomicU64,
+    context: AtomicU64,
 }
 
 impl Captures {
     const fn new() -> Self {
-        Self { under_way: AtomicU64::new(0), streams: [const { AtomicU64::new(0) }; KEPT] }
+        let kept = [const { Capture { stream: AtomicU64::new(0), context: AtomicU64::new(0) } }; KEPT];
+        Self { under_way: AtomicU64::new(0), kept, others: AtomicU64::new(0) }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -34,40 +43,56 @@ impl Captures {
         self.any() && driver.is_capturing(stream)
     }
 
-    pub(crate) fn begun(&self, stream: u64) {
+    /// `context`: with which it goes, if that is known.
+    pub(crate) fn begun(&self, stream: u64, context: u64) {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        self.exchange(0, stream);
+        match self.exchange(0, stream) {
+            Some(kept) => kept.context.store(context, Ordering::Relaxed),
+            None => _ = self.others.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
+    /// Ends the capture of this stream, if one is under way.
     pub(crate) fn ended(&self, stream: u64) {
-        self.exchange(stream, 0);
-        self.one_less();
+        if self.exchange(stream, 0).is_some() || take_one(&self.others) {
+            take_one(&self.under_way);
+        }
     }
 
-    /// Ends the capture of this stream, if it is known to capture.
+    /// The stream goes, and with it its capture.
     pub(crate) fn destroyed(&self, stream: u64) {
-        if self.exchange(stream, 0) {
-            self.one_less();
+        if self.exchange(stream, 0).is_some() {
+            take_one(&self.under_way);
+        }
+    }
+
+    /// So does a context, with all captures in it.
+    pub(crate) fn lost(&self, context: u64) {
+        for kept in self.kept.iter().filter(|kept| kept.context.load(Ordering::Relaxed) == context) {
+            if kept.stream.swap(0, Ordering::Relaxed) != 0 {
+                take_one(&self.under_way);
+            }
         }
     }
 
     /// A forked child captures nothing.
     pub(crate) fn clear(&self) {
         self.under_way.store(0, Ordering::Relaxed);
-        for stream in &self.streams {
-            stream.store(0, Ordering::Relaxed);
+        self.others.store(0, Ordering::Relaxed);
+        for kept in &self.kept {
+            kept.stream.store(0, Ordering::Relaxed);
         }
     }
 
-    fn one_less(&self) {
-        let _ = self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
-    }
-
-    fn exchange(&self, from: u64, to: u64) -> bool {
+    fn exchange(&self, from: u64, to: u64) -> Option<&Capture> {
         let change =
-            |stream: &AtomicU64| stream.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        self.streams.iter().any(change)
+            |kept: &&Capture| kept.stream.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        self.kept.iter().find(change)
     }
+}
+
+fn take_one(count: &AtomicU64) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
 }
 
 #[cfg(test)]
@@ -77,8 +102,8 @@ mod tests {
     #[test]
     fn a_capture_is_under_way_until_its_end_or_its_streams() {
         let captures = Captures::new();
-        captures.begun(10);
-        captures.begun(20);
+        captures.begun(10, 1);
+        captures.begun(20, 1);
         captures.ended(10);
         captures.destroyed(10);
         assert!(captures.any(), "the other one goes on");
@@ -92,12 +117,25 @@ mod tests {
         captures.ended(5);
         assert!(!captures.any());
         for stream in 1..=100 {
-            captures.begun(stream);
+            captures.begun(stream, 1);
         }
         for stream in 1..=100 {
             assert!(captures.any());
             captures.ended(stream);
         }
+        assert!(!captures.any());
+    }
+
+    #[test]
+    fn a_context_takes_its_captures_with_it_and_an_end_of_none_takes_nobodys() {
+        let captures = Captures::new();
+        captures.begun(10, 1);
+        captures.begun(20, 2);
+        captures.ended(30);
+        captures.lost(1);
+        captures.ended(10);
+        assert!(captures.any(), "the one in the other context goes on");
+        captures.lost(2);
         assert!(!captures.any());
     }
 }

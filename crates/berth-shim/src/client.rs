@@ -13,6 +13,7 @@ use berth_proto::shim::{FromClient, LANES, LaneLedger, LaneOrders, Ledger};
 use crate::attach::Connection;
 use crate::blind::Blind;
 use crate::book::Book;
+use crate::capture::CAPTURES;
 use crate::estimate::Estimates;
 use crate::freeing::Freeing;
 use crate::lane::Lane;
@@ -49,6 +50,8 @@ pub(crate) struct Client {
     meeting: Mutex<()>,
     /// Held by the thread that looks at the GPU while it uses events, and by whoever takes them away.
     events: Mutex<()>,
+    /// Held by that thread while it gives pages back, and by whoever destroys a context. Taken after `events` where both are.
+    contexts: Mutex<()>,
     pub(crate) freeing: Freeing,
     pub(crate) pools: Pools,
     looker: OnceLock<Thread>,
@@ -85,6 +88,7 @@ impl Client {
             opening: Mutex::default(),
             meeting: Mutex::default(),
             events: Mutex::default(),
+            contexts: Mutex::default(),
             freeing: Freeing::default(),
             pools: Pools::default(),
             looker: OnceLock::new(),
@@ -158,6 +162,18 @@ impl Client {
         (!self.ended.load(Ordering::SeqCst)).then_some(held)
     }
 
+    /// `None` also where somebody has them.
+    pub(crate) fn events_now(&self) -> Option<MutexGuard<'_, ()>> {
+        let held = self.events.try_lock().ok()?;
+        (!self.ended.load(Ordering::SeqCst)).then_some(held)
+    }
+
+    /// `None` at the process's end.
+    pub(crate) fn contexts(&self) -> Option<MutexGuard<'_, ()>> {
+        let held = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        (!self.ended.load(Ordering::SeqCst)).then_some(held)
+    }
+
     pub(crate) fn whole_ledger(&self) -> &Ledger {
         &self.connection().ledger
     }
@@ -175,7 +191,8 @@ impl Client {
     /// `None` for the ninth GPU and those after.
     pub(crate) fn lane_of(&self, device: c_int) -> Option<usize> {
         let known = || self.lanes.iter().position(|lane| lane.device() == Some(device));
-        known().or_else(|| {
+        // Before its orders are there another thread waits for them, too.
+        known().filter(|lane| self.lanes[*lane].is_ordered.load(Ordering::Acquire)).or_else(|| {
             let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
             known().or_else(|| self.open_lane(device))
         })
@@ -193,6 +210,8 @@ impl Client {
         if self.announce(index) {
             self.wait_for_orders(changes);
         }
+        self.pools.see_default(&self.driver, device, index);
+        lane.is_ordered.store(true, Ordering::Release);
         Some(index)
     }
 
@@ -295,12 +314,13 @@ impl Client {
     /// Destroys a context by `destroy`, which says whether it is gone; then nothing of it is used again.
     pub(crate) fn destroy(&self, context: Option<u64>, destroy: impl FnOnce() -> bool) {
         // Nobody asks for events of it meanwhile.
-        let held = self.events();
+        let held = (self.events(), self.contexts());
         let is_gone = destroy();
         if let Some(context) = context.filter(|_| is_gone) {
             // Its events are gone with it.
             drop(self.streams.forget(|stream| stream.context.load(Ordering::Relaxed) == context));
             self.samples.forget(|gone| gone == context);
+            CAPTURES.lost(context);
             self.blind.forget(context);
             self.freeing.forget(context);
             for (index, lane) in self.lanes.iter().enumerate() {
@@ -346,7 +366,8 @@ impl Client {
             }
         }
         let until = process::now_ns().saturating_add(u64::try_from(END_WAIT.as_nanos()).unwrap_or(u64::MAX));
-        while matches!(self.events.try_lock(), Err(std::sync::TryLockError::WouldBlock)) && process::now_ns() < until {
+        let is_held = |lock: &Mutex<()>| matches!(lock.try_lock(), Err(std::sync::TryLockError::WouldBlock));
+        while (is_held(&self.events) || is_held(&self.contexts)) && process::now_ns() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
     }

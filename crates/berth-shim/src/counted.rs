@@ -128,12 +128,18 @@ fn pace(client: &Client, seen: &Seen, bytes: u64) {
         return;
     }
     let begun = process::now_ns();
-    let until = begun + client.lanes[seen.lane].pace.book(begun, bytes, budget()).min(LONGEST_PACE_NS);
-    let mut now = begun;
+    let (mut now, mut owed) = (begun, client.lanes[seen.lane].pace.book(begun, bytes, budget()));
     let _errno = KeepErrno::new();
-    while now < until && budget() != 0 && client.is_up() && state::minds(WORK) {
-        std::thread::sleep(Duration::from_nanos((until - now).min(PACE_AGAIN_NS)));
+    // The budget may change meanwhile.
+    while budget() != 0 && now - begun < LONGEST_PACE_NS && client.is_up() && state::minds(WORK) {
+        let (last, rate) = (now, budget());
+        let left_ns = owed.wait_ns(rate);
+        if left_ns == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_nanos(left_ns.min(PACE_AGAIN_NS)));
         now = process::now_ns();
+        owed = owed.after(now - last, rate);
     }
     client.ledger(seen.lane).paced_ns.fetch_add(now - begun, Ordering::Relaxed);
 }

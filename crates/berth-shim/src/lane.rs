@@ -31,6 +31,8 @@ pub(crate) struct Lane {
     pub(crate) waits_on_gpu: AtomicBool,
     pub(crate) divides: AtomicBool,
     pub(crate) sm_count: AtomicU32,
+    /// The daemon has been told of it, and has had time to answer.
+    pub(crate) is_ordered: AtomicBool,
     pub(crate) leads: [StopSlot; MOST_LEADS],
     pub(crate) yields: [YieldSlot; MOST_WAITS],
     leading: AtomicU32,
@@ -85,6 +87,7 @@ impl Lane {
             waits_on_gpu: AtomicBool::new(false),
             divides: AtomicBool::new(false),
             sm_count: AtomicU32::new(0),
+            is_ordered: AtomicBool::new(false),
             leads: std::array::from_fn(|_| StopSlot::default()),
             yields: std::array::from_fn(|_| YieldSlot::default()),
             leading: AtomicU32::new(0),

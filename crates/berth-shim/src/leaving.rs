@@ -96,9 +96,14 @@ pub(crate) fn unregister(client: &Client) {
     }
     // The GPU may still store to it.
     passed.retain(|(_, context)| !client.freeing.is_under_way(client, *context));
-    for (address, context) in &passed {
-        client.driver.unregister(*address, *context);
-    }
+    // A capture that begins meanwhile is not waited for.
+    passed.retain(|(address, context)| {
+        let is_free = !CAPTURES.any();
+        if is_free {
+            client.driver.unregister(*address, *context);
+        }
+        is_free
+    });
     client.leaving().retain(|it| passed.iter().all(|(address, _)| *address != it.page.address()));
 }
 

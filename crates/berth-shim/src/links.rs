@@ -105,8 +105,8 @@ impl Links {
             Side::Yields => (0..known.yields.len()).find(|slot| known.yields[*slot].stop.is_empty() && is_left(*slot)),
         };
         let Some(slot) = free.filter(|_| known.device().is_some()) else { return false };
-        let may_register = leaving.iter().filter(|it| it.registered.is_some()).count() < MOST_LEAVING;
         drop(leaving);
+        let has_room = has_room(client);
         match side {
             Side::Leads => {
                 page.is_led.store(1, Ordering::SeqCst);
@@ -119,10 +119,10 @@ impl Links {
             }
         }
         known.count(side, true);
-        let file = (side == Side::Yields && may_register).then_some(file);
+        let file = (side == Side::Yields).then_some(file);
         let mut link =
             Link { id, lane, side, slot, page, file, added_ns: now_ns, down_at_ns: now_ns, stop: Obeyed::Yes };
-        link.close(known, now_ns);
+        link.close(known, has_room, now_ns);
         self.links.push(link);
         true
     }
@@ -166,9 +166,10 @@ impl Links {
         now_ns: u64,
     ) -> [Found; LANES] {
         let mut found = [Found::default(); LANES];
+        let has_room = self.links.iter().any(|link| link.file.is_some()) && has_room(client);
         for link in self.links.iter_mut().filter(|link| link.side == Side::Yields) {
             let lane = &client.lanes[link.lane];
-            link.close(lane, now_ns);
+            link.close(lane, has_room, now_ns);
             // The word first: whoever raises it when the client is idle must not find it taken for busy still.
             let word = link.page.word.load(Ordering::SeqCst);
             let standing = standing(link.lane);
@@ -190,11 +191,19 @@ impl Links {
     }
 }
 
+/// Whether the GPU may be shown another page.
+fn has_room(client: &Client) -> bool {
+    client.leaving().iter().filter(|it| it.registered.is_some()).count() < MOST_LEAVING
+}
+
 impl Link {
-    fn close(&mut self, lane: &Lane, now_ns: u64) {
+    fn close(&mut self, lane: &Lane, has_room: bool, now_ns: u64) {
         let is_due =
             self.page.is_led.load(Ordering::SeqCst) != 0 || now_ns.saturating_sub(self.added_ns) > CLOSED_AFTER_NS;
-        if is_due && let Some(file) = self.file.take() {
+        if is_due
+            && has_room
+            && let Some(file) = self.file.take()
+        {
             // One that cannot be closed is never waited for on the GPU.
             let is_closed = close_to_others(&file).is_ok();
             lane.yields[self.slot].is_closed.store(is_closed, Ordering::SeqCst);

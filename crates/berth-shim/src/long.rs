@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::capture::CAPTURES;
+use crate::client::Client;
 use crate::sys::driver::Driver;
 
 /// Streams of the program whose long kernels can be moved.
@@ -62,11 +63,19 @@ impl Long {
         }
     }
 
-    /// While anything captures nothing is made or taken away: the driver may wait for all streams then.
-    fn prepare(&mut self, driver: &Driver, device: c_int, part: Part) -> Option<(u64, u32)> {
-        if CAPTURES.any() && self.green.as_ref().is_none_or(|green| green.part != part) {
+    /// While anything captures nothing is made or taken away, the driver may wait for all streams then; nor does a capture begin while it is.
+    fn prepare(&mut self, client: &Client, device: c_int, part: Part) -> Option<(u64, u32)> {
+        if let Some(green) = self.green.as_ref().filter(|green| green.part == part) {
+            return Some((green.context, green.sms));
+        }
+        if self.refused == Some(part) && self.green.is_none() {
             return None;
         }
+        let _alone = client.events_now()?;
+        if CAPTURES.any() {
+            return None;
+        }
+        let driver = &client.driver;
         if self.green.as_ref().is_some_and(|green| green.part != part) {
             let green = self.green.take()?;
             for track in &self.tracks {
@@ -75,7 +84,7 @@ impl Long {
             }
             driver.destroy_green(green.context, self.tracks.drain(..).map(|track| track.stream));
         }
-        if self.green.is_none() && self.refused != Some(part) {
+        if self.refused != Some(part) {
             let made = driver.create_green(device, part.sms, part.others);
             self.green = made.map(|(context, sms)| Green { context, part, sms });
             self.refused = self.green.is_none().then_some(part);
@@ -102,15 +111,16 @@ impl<'a> Moved<'a> {
     /// Has the green stream wait for all that is in `stream`. `None`: launch it where it was meant to be.
     pub(crate) fn begin(
         long: &'a Mutex<Long>,
-        driver: &Driver,
+        client: &Client,
         device: c_int,
         part: Part,
         stream: u64,
         key: u64,
     ) -> Option<Self> {
+        let driver = &client.driver;
         let mut long = long.try_lock().ok()?;
         let (track, sms) = driver.relaxed(|| {
-            let (green, sms) = long.prepare(driver, device, part)?;
+            let (green, sms) = long.prepare(client, device, part)?;
             long.track(driver, green, key).map(|track| (track, sms))
         })?;
         let ordered = driver.record(track.before, stream) && driver.wait_event(track.stream, track.before);

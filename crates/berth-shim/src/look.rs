@@ -120,7 +120,7 @@ impl Looker {
 
     fn look(&mut self) {
         let client = self.client;
-        let Some(_events) = client.events() else { return };
+        let Some(events) = client.events() else { return };
         let now = process::now_ns();
         if now.saturating_sub(self.swept_at_ns) >= SWEPT_AGAIN_NS {
             self.swept_at_ns = now;
@@ -136,9 +136,13 @@ impl Looker {
         if client.samples.are_pending() {
             client.harvest();
         }
-        leaving::unregister(client);
         slices::keep(client, now);
         self.free_by_gpu(now);
+        drop(events);
+        // Nobody but the end of a context waits for this: the driver may wait for streams that wait for the program.
+        if let Some(_contexts) = client.contexts() {
+            leaving::unregister(client);
+        }
         client.looked_at_ns.store(process::now_ns(), Ordering::SeqCst);
     }
 

@@ -1,6 +1,7 @@
 //! What memory pools keep after a free: as much as the program lets them. It counts like what is allocated; where a cap leaves no room otherwise it
 //! is given back first, as the driver does by itself when memory runs out.
 
+use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::book::Room;
@@ -15,7 +16,8 @@ pub(crate) struct Pools(Mutex<Vec<Pool>>);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pool {
     handle: u64,
-    lane: usize,
+    /// Of the host where there is none.
+    lane: Option<usize>,
     /// It may keep what is freed for longer than until the next wait.
     keeps: bool,
 }
@@ -25,9 +27,21 @@ impl Pools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that the program has made.
-    pub(crate) fn made(&self, handle: u64, lane: usize) {
+    /// One that the program has made, on a GPU or not.
+    pub(crate) fn made(&self, handle: u64, lane: Option<usize>) {
         self.all().push(Pool { handle, lane, keeps: false });
+    }
+
+    /// Of a GPU that is used for the first time: the program may have told its pool before how much to keep.
+    pub(crate) fn see_default(&self, driver: &Driver, device: c_int, lane: usize) {
+        if let Some(handle) = driver.default_pool(device) {
+            self.set_keeps(handle, driver.pool_threshold(handle) > 0, || Some(lane));
+        }
+    }
+
+    /// Where its memory is: `None` for one that is not known, `Some(None)` for the host's.
+    pub(crate) fn place(&self, handle: u64) -> Option<Option<usize>> {
+        self.all().iter().find(|pool| pool.handle == handle).map(|pool| pool.lane)
     }
 
     /// Before it is destroyed.
@@ -48,24 +62,30 @@ impl Pools {
         if let Some(known) = all.iter_mut().find(|pool| pool.handle == handle) {
             known.keeps = keeps;
         } else if let Some(lane) = lane().filter(|_| keeps) {
-            all.push(Pool { handle, lane, keeps });
+            all.push(Pool { handle, lane: Some(lane), keeps });
         }
     }
 
     pub(crate) fn kept(&self, driver: &Driver, lane: usize) -> u64 {
         let all = self.all();
-        all.iter().filter(|pool| pool.keeps && pool.lane == lane).map(|pool| driver.kept_by_pool(pool.handle)).sum()
+        all.iter().filter(|pool| pool.keeps_on(lane)).map(|pool| driver.kept_by_pool(pool.handle)).sum()
     }
 
-    fn kept_by(&self, driver: &Driver, handle: u64) -> u64 {
+    fn kept_by(&self, driver: &Driver, lane: usize, handle: u64) -> u64 {
         let all = self.all();
-        all.iter().find(|pool| pool.keeps && pool.handle == handle).map_or(0, |_| driver.kept_by_pool(handle))
+        all.iter().find(|pool| pool.keeps_on(lane) && pool.handle == handle).map_or(0, |_| driver.kept_by_pool(handle))
     }
 
     fn trim(&self, driver: &Driver, lane: usize) {
-        for pool in self.all().iter().filter(|pool| pool.keeps && pool.lane == lane) {
+        for pool in self.all().iter().filter(|pool| pool.keeps_on(lane)) {
             driver.trim_pool(pool.handle);
         }
+    }
+}
+
+impl Pool {
+    fn keeps_on(&self, lane: usize) -> bool {
+        self.keeps && self.lane == Some(lane)
     }
 }
 
@@ -77,9 +97,8 @@ pub(crate) fn take(client: &Client, room: Room, limit: u64, from: impl Fn() -> O
         return client.book().take(room, limit);
     }
     // What the pool has kept is taken first.
-    let spare = from().map_or(0, |pool| pools.kept_by(driver, pool)).min(room.bytes);
-    let within = |kept: u64, spare: u64| limit.saturating_sub(kept).saturating_add(spare).max(1);
-    let taken = client.book().take(room, within(kept, spare));
+    let spare = from().map_or(0, |pool| pools.kept_by(driver, room.lane, pool)).min(room.bytes);
+    let taken = client.book().take(room, limit.saturating_add(spare).saturating_sub(kept).max(1));
     taken.or_else(|| {
         // The driver may wait for all streams.
         if CAPTURES.any() {
@@ -87,6 +106,6 @@ pub(crate) fn take(client: &Client, room: Room, limit: u64, from: impl Fn() -> O
         }
         pools.trim(driver, room.lane);
         let kept = pools.kept(driver, room.lane);
-        client.book().take(room, within(kept, 0))
+        client.book().take(room, limit.saturating_sub(kept).max(1))
     })
 }

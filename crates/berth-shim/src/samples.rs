@@ -95,7 +95,7 @@ impl Samples {
             match driver.progress(pair.end, pair.context) {
                 Progress::UnderWay => continue,
                 Progress::Done => {
-                    if let Some(took_ns) = driver.elapsed_ns(pair.start, pair.end) {
+                    if let Some(took_ns) = driver.elapsed_ns(pair.start, pair.end, pair.context) {
                         write_down(estimates, ledger, shape, Sample { took_ns, ..sample });
                     }
                 }

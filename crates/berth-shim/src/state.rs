@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use berth_proto::cuda::STREAM_PER_THREAD;
+
 use crate::attach::Connection;
 use crate::capture::CAPTURES;
 use crate::client::Client;
@@ -160,8 +162,14 @@ extern "C" fn ending(_: *mut std::ffi::c_void) {
     }
 }
 
+/// What a thread's own default stream is called where it is told from those of others.
+pub(crate) fn own_stream(thread: u64) -> u64 {
+    thread << 8 | STREAM_PER_THREAD
+}
+
 /// A thread's own default stream goes with it.
 pub(crate) fn thread_ended(number: u64) {
+    CAPTURES.destroyed(own_stream(number));
     guarded(|| {
         attached()?.streams.abandon(number);
         Some(())

@@ -271,5 +271,5 @@ fn move_long(
     // Events of another context do not order work in a green one.
     client.driver.is_in_primary(device).then_some(())?;
     let part = Part { sms, others: orders.long_part.load(Ordering::Relaxed) != 0 };
-    Moved::begin(&lane.long, &client.driver, device, part, stream, seen.key)
+    Moved::begin(&lane.long, client, device, part, stream, seen.key)
 }

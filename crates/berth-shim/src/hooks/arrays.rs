@@ -24,15 +24,15 @@ pub struct Deep {
     flags: c_uint,
 }
 
-/// `CUDA_ARRAY3D_LAYERED`: the depth is a number of layers. `CUDA_ARRAY3D_SPARSE` and `…_DEFERRED_MAPPING`: its memory is made apart.
-const LAYERED: c_uint = 0x01;
+/// `CUDA_ARRAY3D_LAYERED`, `…_CUBEMAP`: the depth is a number of layers, or of faces. `CUDA_ARRAY3D_SPARSE` and `…_DEFERRED_MAPPING`: its memory is made apart.
+const LAYERED: c_uint = 0x01 | 0x04;
 const WITHOUT_MEMORY: c_uint = 0x40 | 0x80;
 
 /// Of one channel of one element. What is compressed takes less.
 fn bytes_of(format: c_int) -> u64 {
     match format {
         0x03 | 0x0a | 0x20 => 4,
-        0x02 | 0x09 | 0x10 => 2,
+        0x02 | 0x09 | 0x10 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,
         _ => 1,
     }
 }

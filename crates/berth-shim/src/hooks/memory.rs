@@ -39,8 +39,11 @@ pub(super) enum On {
     Device(c_int),
     /// That of a stream. In one that captures it is a node of a graph, which is not counted.
     Stream(u64),
-    /// The same, from a pool that is named.
-    Pool(u64, u64),
+    /// That of a pool, in a stream.
+    Pool {
+        pool: u64,
+        stream: u64,
+    },
 }
 
 impl Properties {
@@ -58,14 +61,18 @@ fn book(bytes: u64, on: On) -> Booked {
         let lane = match on {
             On::Current => client.current_lane()?,
             On::Device(device) => client.lane_of(device)?,
-            On::Stream(stream) | On::Pool(stream, _) if CAPTURES.has(&client.driver, stream) => return None,
-            On::Stream(stream) | On::Pool(stream, _) => client.stream(stream)?.lane,
+            On::Stream(stream) | On::Pool { stream, .. } if CAPTURES.has(&client.driver, stream) => return None,
+            On::Stream(stream) => client.stream(stream)?.lane,
+            On::Pool { pool, stream } => match client.pools.place(pool) {
+                Some(place) => place?,
+                None => client.stream(stream)?.lane,
+            },
         };
         let limit = client.orders(lane).memory_bytes.load(Ordering::Relaxed);
         let pool = || match on {
             On::Current | On::Device(_) => None,
             On::Stream(_) => client.driver.current_pool(client.lanes[lane].device()?),
-            On::Pool(_, pool) => Some(pool),
+            On::Pool { pool, .. } => Some(pool),
         };
         let taken = pools::take(client, Room { lane, bytes }, limit, pool);
         if taken.is_none() {
@@ -174,7 +181,7 @@ crate::hooks::hooks! {
         allocate(out, bytes, On::Stream(default.of(stream)), || unsafe { real(out, bytes, stream) });
     cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz: (out: *mut u64, bytes: usize, pool: u64, stream: u64) |real, default|
         // SAFETY: as above.
-        allocate(out, bytes, On::Pool(default.of(stream), pool), || unsafe { real(out, bytes, pool, stream) });
+        allocate(out, bytes, On::Pool { pool, stream: default.of(stream) }, || unsafe { real(out, bytes, pool, stream) });
     cuMemAllocPitch_v2: (out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint) |real, _default| {
         let row = (width as u64).next_multiple_of(PITCH_BYTES);
         book(row.saturating_mul(height as u64), On::Current).run(

@@ -7,20 +7,20 @@ use berth_proto::cuda::result;
 use crate::client::Client;
 use crate::hooks::memory::{Properties, tell};
 use crate::state::{self, MEMORY, guarded};
-
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`
-const RELEASE_THRESHOLD: c_int = 4;
+use crate::sys::driver::POOL_THRESHOLD;
 
 /// The GPU whose default pool this is.
 fn of_default(client: &Client, pool: u64) -> Option<usize> {
     client.lanes.iter().position(|lane| lane.device().and_then(|it| client.driver.default_pool(it)) == Some(pool))
 }
 
-fn made(pool: u64, device: c_int) {
+fn made(pool: u64, device: Option<c_int>) {
     if state::minds(MEMORY) {
         guarded(|| {
             let client = state::client(MEMORY)?;
-            client.pools.made(pool, client.lane_of(device)?);
+            let lane = device.map(|device| client.lane_of(device));
+            // Of a GPU that is not minded nothing is counted either.
+            client.pools.made(pool, lane.flatten());
             Some(())
         });
     }
@@ -45,16 +45,14 @@ crate::hooks::hooks! {
         if answer == result::SUCCESS {
             // SAFETY: the driver has succeeded, so both are there.
             let (pool, wanted) = unsafe { (*out, &*properties) };
-            if let Some(device) = wanted.device() {
-                made(pool, device);
-            }
+            made(pool, wanted.device());
         }
         answer
     };
     cuMemPoolSetAttribute: (pool: u64, attribute: c_int, value: *mut c_void) |real, _default| {
         // SAFETY: as above.
         let answer = unsafe { real(pool, attribute, value) };
-        if answer == result::SUCCESS && attribute == RELEASE_THRESHOLD && !value.is_null() {
+        if answer == result::SUCCESS && attribute == POOL_THRESHOLD && !value.is_null() {
             // SAFETY: the driver has succeeded; a number of 64 bits, by its contract.
             keeps(pool, unsafe { value.cast::<u64>().read_unaligned() });
         }

@@ -10,9 +10,23 @@ use crate::state::{self, WORK, guarded};
 use crate::sys::process;
 use crate::told::{self, Awaited};
 
+/// With which a capture goes; 0 where nobody knows.
+fn context_of(stream: u64) -> u64 {
+    let context = || {
+        let driver = &state::attached()?.driver;
+        if stream > STREAM_PER_THREAD { driver.context_of(stream) } else { driver.current_context() }
+    };
+    guarded(context).unwrap_or(0)
+}
+
+/// Whether a capture that was to be ended is under way still: the call may have been one that the driver refuses.
+fn goes_on(stream: u64) -> bool {
+    guarded(|| Some(state::attached()?.driver.is_capturing(stream))).unwrap_or(false)
+}
+
 /// A thread's own default stream is another one in each.
 fn captured(stream: u64) -> u64 {
-    if stream == STREAM_PER_THREAD { process::thread_number() << 8 | stream } else { stream }
+    if stream == STREAM_PER_THREAD { state::own_stream(process::thread_number()) } else { stream }
 }
 
 fn waited_for(stream: u64) {
@@ -41,7 +55,7 @@ fn without_looks() -> Option<MutexGuard<'static, ()>> {
 macro_rules! begin {
     ($stream:expr, $call:expr) => {{
         let stream = captured($stream);
-        CAPTURES.begun(stream);
+        CAPTURES.begun(stream, context_of($stream));
         let held = without_looks();
         // SAFETY: the caller's own arguments.
         let answer = unsafe { $call };
@@ -63,8 +77,9 @@ crate::hooks::hooks! {
     cuStreamEndCapture / cuStreamEndCapture_ptsz: (stream: u64, graph: *mut u64) |real, default| {
         // SAFETY: the caller's own arguments.
         let answer = unsafe { real(stream, graph) };
-        if answer != result::ILLEGAL_STATE && answer != result::STREAM_CAPTURE_WRONG_THREAD {
-            CAPTURES.ended(captured(default.of(stream)));
+        let stream = default.of(stream);
+        if answer == result::SUCCESS || !goes_on(stream) {
+            CAPTURES.ended(captured(stream));
         }
         answer
     };

@@ -14,6 +14,7 @@ mod memory;
 mod streams;
 
 use green::Resource;
+pub(crate) use memory::POOL_THRESHOLD;
 use streams::WaitOp;
 pub(crate) use streams::{MOST_WAITS, Progress};
 
@@ -171,11 +172,13 @@ impl Driver {
         if unsafe { (self.context_push)(context) } != result::SUCCESS {
             return None;
         }
-        let done = run();
-        let mut popped = 0;
-        // SAFETY: the driver writes one handle; what is popped is what was pushed.
-        unsafe { (self.context_pop)(&raw mut popped) };
-        Some(done)
+        // Also where it panics: the thread is the program's.
+        let _popped = Finally(|| {
+            let mut popped = 0;
+            // SAFETY: the driver writes one handle; what is popped is what was pushed.
+            unsafe { (self.context_pop)(&raw mut popped) };
+        });
+        Some(run())
     }
 
     /// A call about what is of this context, by a thread that may be in none, as ours are.
@@ -189,11 +192,12 @@ impl Driver {
     /// Runs something that another thread's capture would not allow.
     pub(crate) fn relaxed<T>(&self, run: impl FnOnce() -> T) -> T {
         let before = self.set_capture_mode(RELAXED);
-        let done = run();
-        if let Some(before) = before {
-            self.set_capture_mode(before);
-        }
-        done
+        let _as_before = Finally(|| {
+            if let Some(before) = before {
+                self.set_capture_mode(before);
+            }
+        });
+        run()
     }
 
     /// The mode it was in.
@@ -242,6 +246,15 @@ impl Driver {
     fn attribute(&self, device: c_int, attribute: c_int) -> Option<c_int> {
         // SAFETY: the driver writes one number.
         ask(|out| unsafe { (self.device_attribute)(out, attribute, device) })
+    }
+}
+
+/// Done when it is dropped.
+struct Finally<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        self.0();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::daemon::{Client, Daemon, Link};
-use crate::links::{attached, attached_as, orders, stopped, waits_on_its_cpu};
+use crate::links::{attached, attached_as, orders, stopped, until_linked, waits_on_its_cpu};
 use crate::tenant::{Tenant, until};
 
 fn launches(client: &Client) -> u64 {
@@ -43,7 +43,7 @@ fn a_capture_is_not_disturbed_and_its_graph_is_one_piece_of_work() {
     let (mut tenant, client, leads, _yields) = linked(&daemon);
     tenant.run("capture s0");
     let (records, before) = (tenant.calls("cuEventRecord"), launches(&client));
-    tenant.run("launch s0 1000000 5");
+    tenant.run("launch s0 100000000 5");
     tenant.run("copy s0 4096");
     assert_eq!(tenant.calls("cuEventRecord"), records, "nothing of ours in what is captured");
     tenant.run("endcapture s0");
@@ -63,7 +63,7 @@ fn work_beside_a_capture_is_counted_and_measured_and_raises_the_word_until_it_is
     until("the word to be down", || leads.word() == 0);
     let (before, sampled) = (launches(&client), client.ledger.sampled.load(Ordering::Acquire));
     for stream in ["s1", "0"] {
-        tenant.run(&format!("launch {stream} 30000000 1"));
+        tenant.run(&format!("launch {stream} 300000000 1"));
         assert_ne!(leads.word(), 0);
         until("the word to be down", || leads.word() == 0);
         assert_eq!(tenant.ask(&format!("query {stream}")), 0, "not before it was done");
@@ -219,4 +219,97 @@ fn links_that_come_and_go_while_it_captures_are_obeyed_however_many_there_were()
     tenant.run("endcapture s1");
     until("pages to be taken away", || tenant.calls("cuMemHostUnregister") == 256);
     assert_eq!(tenant.ask("disturbed"), 0);
+}
+
+#[test]
+fn a_call_that_ends_no_capture_leaves_those_alone_that_are_under_way() {
+    for (end, answer) in [("endcapture s1", 903), ("badend s0", 1), ("endcapture s2", 401)] {
+        let daemon = Daemon::start();
+        let (mut tenant, client, leads, _yields) = linked(&daemon);
+        tenant.run("streams 3");
+        tenant.run("capture s0");
+        tenant.run("joins s1 s0");
+        assert_eq!(tenant.ask(end), answer);
+        let before = launches(&client);
+        for stream in ["s0", "s1"] {
+            tenant.run(&format!("launch {stream} 1000000 5"));
+        }
+        until("the word to be down", || leads.word() == 0);
+        assert_eq!((tenant.ask("disturbed"), launches(&client)), (0, before), "{end}");
+        tenant.run("endcapture s0");
+    }
+}
+
+#[test]
+fn a_capture_does_not_wait_for_pages_that_are_given_back() {
+    let daemon = Daemon::start();
+    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("FAKE_UNREGISTER_WAITS", "1");
+    });
+    let (mut tenant, client) = attached_as(tenant, &daemon, orders);
+    let link = Link::new();
+    client.yields(7, &link);
+    until_linked(&mut tenant, &client);
+    tenant.run("sync s0");
+    // Seconds of work past the library, which does not know of it: the page goes at once, and the driver waits.
+    tenant.ask("time s1 60000 1");
+    client.send(berth_proto::shim::FromDaemon::Unlink { link: 7 }, &[]);
+    tenant.until("a page that is being given back", |tenant| tenant.calls("cuMemHostUnregister") == 1);
+    tenant.run("capture s0");
+    assert_eq!(tenant.ask("query s1"), 600, "it has waited");
+    tenant.run("endcapture s0");
+}
+
+#[test]
+fn no_capture_begins_while_a_part_of_the_gpu_is_made() {
+    let daemon = Daemon::start();
+    let tenant = Tenant::with("tenant", &daemon.path(), |command| {
+        command.env("FAKE_SLOW_GREEN", "1");
+    });
+    let (mut tenant, client) = attached_as(tenant, &daemon, |lane| {
+        orders(lane);
+        lane.sample_every.store(1, Ordering::Relaxed);
+        lane.long_sms.store(72, Ordering::Relaxed);
+    });
+    tenant.run("blocks 1057");
+    for sampled in 1..=3 {
+        tenant.run("launch s0 10000000 1");
+        tenant.run("sync s0");
+        until("its measurement", || client.ledger.sampled.load(Ordering::Acquire) >= sampled);
+    }
+    client.orders.lanes[0].long_ns.store(5_000_000, Ordering::Relaxed);
+    let mut asides = 0;
+    tenant.until("a part that is being made", |tenant| {
+        if asides > 0 {
+            tenant.run("join");
+        }
+        asides += 1;
+        tenant.run("aside s0 10000000");
+        std::thread::sleep(Duration::from_millis(20));
+        tenant.calls("cuGreenCtxCreate") > 0
+    });
+    tenant.run("capture s1");
+    tenant.run("join");
+    tenant.run("endcapture s1");
+    assert_eq!(tenant.ask("disturbed"), 0);
+}
+
+#[test]
+fn a_capture_that_goes_with_its_context_is_over() {
+    let daemon = Daemon::start();
+    let (mut tenant, client) = attached(&daemon, orders);
+    let link = Link::new();
+    client.leads(1, &link);
+    tenant.run("context 0");
+    tenant.run("streams 1");
+    tenant.run("capture s0");
+    tenant.run("nocontext 0");
+    tenant.run("device 0");
+    tenant.run("streams 1");
+    let asked = tenant.calls("cuStreamIsCapturing");
+    tenant.until("a word that is raised", |tenant| {
+        tenant.run("launch s0 1000 1");
+        link.word() != 0
+    });
+    assert_eq!(tenant.calls("cuStreamIsCapturing"), asked, "nothing captures, so nobody is asked");
 }

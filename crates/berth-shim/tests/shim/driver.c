@@ -36,7 +36,7 @@ u64 fakeCalls(const char *name) {
 enum kind { KERNEL, WAIT_ZERO, WRITE_ZERO, RECORD, WAIT_EVENT, END };
 struct event { u64 recorded, done; double done_ms; int captured; };
 struct op { enum kind kind; u64 ns; volatile uint32_t *word; struct event *event; u64 number; struct op *next; };
-struct stream { struct op *first, *last; u64 queued, finished; int capturing, green; u64 captured_ns; u64 kernels; u64 context; pthread_cond_t moved; };
+struct stream { struct op *first, *last; u64 queued, finished; int capturing, origin, green; u64 captured_ns; u64 kernels; u64 context; pthread_cond_t moved; };
 /* Those that a wait for a context waits for; never freed. */
 static struct stream *kept[256]; static unsigned kept_count;
 static int disturbed, initialized, devices = 2, captures;
@@ -141,7 +141,8 @@ result cuCtxGetCurrent(u64 *out) { *out = depth ? stack[depth - 1] : 0; return O
 result cuCtxPushCurrent_v2(u64 context) { stack[depth++] = context; return OK; }
 result cuCtxPopCurrent_v2(u64 *out) { if (!depth) return INVALID_CONTEXT; *out = stack[--depth]; return OK; }
 result cuCtxGetDevice(int *out) { if (!depth || !stack[depth - 1]) return INVALID_CONTEXT; *out = stack[depth - 1] & 0xff; return OK; }
-result cuCtxDestroy_v2(u64 context) { COUNT; return OK; }
+/* Captures go with it. */
+result cuCtxDestroy_v2(u64 context) { COUNT; for (unsigned i = 0; i < kept_count; i++) if (kept[i]->context == context) { captures -= kept[i]->origin != 0; kept[i]->capturing = kept[i]->origin = 0; } return OK; }
 
 /* --- streams and events --- */
 result cuStreamCreate(u64 *out, unsigned flags) { IN_CONTEXT; *out = (u64)make(); return OK; }
@@ -156,9 +157,9 @@ result cuStreamQuery(u64 s) { struct stream *it = find(s, 0); pthread_mutex_lock
 result cuEventCreate(u64 *out, unsigned flags) { IN_CONTEXT; COUNT; *out = (u64)calloc(1, sizeof(struct event)); return OK; }
 result cuEventDestroy_v2(u64 e) { IN_CONTEXT; COUNT; return OK; }
 result cuEventRecord(u64 e, u64 s) { IN_CONTEXT; COUNT; struct event *event = (void *)e; event->captured = find(s, 0)->capturing; pthread_mutex_lock(&lock); u64 number = ++event->recorded; pthread_mutex_unlock(&lock); return put(find(s, 0), (struct op){ .kind = RECORD, .event = event, .number = number }); }
-result cuEventQuery(u64 e) { COUNT; UNSAFE; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
-result cuEventElapsedTime(float *out, u64 a, u64 b) { *out = ((struct event *)b)->done_ms - ((struct event *)a)->done_ms; return OK; }
-result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { COUNT; struct event *event = (void *)e; if (event->captured) { find(s, 0)->capturing = 1; return OK; } return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
+result cuEventQuery(u64 e) { IN_CONTEXT; COUNT; UNSAFE; struct event *event = (void *)e; pthread_mutex_lock(&lock); int done = event->done >= event->recorded; pthread_mutex_unlock(&lock); return done ? OK : NOT_READY; }
+result cuEventElapsedTime(float *out, u64 a, u64 b) { IN_CONTEXT; *out = ((struct event *)b)->done_ms - ((struct event *)a)->done_ms; return OK; }
+result cuStreamWaitEvent(u64 s, u64 e, unsigned flags) { COUNT; struct event *event = (void *)e; if (event->captured) { find(s, 0)->capturing = event->captured; return OK; } return put(find(s, 0), (struct op){ .kind = WAIT_EVENT, .event = event, .number = event->recorded }); }
 result cuStreamWaitValue32_v2(u64 s, u64 address, uint32_t value, unsigned flags) { COUNT; if (value || flags != 1) return INVALID; return put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)address }); }
 struct wait { unsigned operation; u64 address, value; unsigned flags; u64 alias, pad; };
 result cuStreamBatchMemOp_v2(u64 s, unsigned n, struct wait *ops, unsigned flags) { COUNT; for (unsigned i = 0; i < n; i++) { if (ops[i].operation != 1 || ops[i].value || ops[i].flags != 1) return INVALID; put(find(s, 0), (struct op){ .kind = WAIT_ZERO, .word = (void *)ops[i].address }); } return OK; }
@@ -166,17 +167,19 @@ result cuStreamWriteValue32_v2(u64 s, u64 address, uint32_t value, unsigned flag
 /* A call that holds what all others need, as one that synchronises may. */
 void fakeHold(unsigned ms) { pthread_mutex_lock(&lock); struct timespec t = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&t, 0); pthread_mutex_unlock(&lock); }
 result cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { IN_CONTEXT; COUNT; UNSAFE; return flags == 3 ? OK : INVALID; }
-result cuMemHostUnregister(void *p) { IN_CONTEXT; COUNT; UNSAFE; return OK; }
+/* May wait for all streams, as the driver may. */
+static result synchronize(struct stream *s);
+result cuMemHostUnregister(void *p) { IN_CONTEXT; COUNT; UNSAFE; if (getenv("FAKE_UNREGISTER_WAITS")) for (unsigned i = 0; i < kept_count; i++) synchronize(kept[i]); return OK; }
 result cuMemHostGetDevicePointer_v2(u64 *out, void *p, unsigned flags) { IN_CONTEXT; *out = (u64)p; return OK; }
 result cuThreadExchangeStreamCaptureMode(int *new) { int old = mode; mode = *new; *new = old; return OK; }
 void fakeByProgram(int is) { by_program = is; }
 
 /* --- capture and graphs --- */
-result cuStreamBeginCapture_v2(u64 s, int mode) { COUNT; find(s, 0)->capturing = 1; find(s, 0)->captured_ns = 0; captures++; return OK; }
+result cuStreamBeginCapture_v2(u64 s, int mode) { COUNT; static int last; struct stream *it = find(s, 0); it->capturing = it->origin = ++last; it->captured_ns = 0; captures++; return OK; }
 /* Its answer may be old when it comes. */
 result cuStreamIsCapturing(u64 s, int *out) { COUNT; *out = find(s, 0)->capturing; struct timespec t = { 0, 200000 }; if (getenv("FAKE_SLOW_CAPTURES")) nanosleep(&t, 0); return OK; }
-/* Streams that have joined it are done with it, too: there is one at a time. */
-result cuStreamEndCapture(u64 s, u64 *graph) { COUNT; struct stream *it = find(s, 0); *graph = it->captured_ns; captures--; for (unsigned i = 0; i < kept_count; i++) kept[i]->capturing = 0; return OK; }
+/* Streams that have joined it are done with it, too, and cannot end it. */
+result cuStreamEndCapture(u64 s, u64 *graph) { COUNT; struct stream *it = find(s, 0); if (!graph) return INVALID; if (!it->capturing) return 401; if (!it->origin) return 903; int which = it->capturing; *graph = it->captured_ns; it->origin = 0; captures--; for (unsigned i = 0; i < kept_count; i++) if (kept[i]->capturing == which) kept[i]->capturing = 0; return OK; }
 result cuGraphLaunch(u64 graph, u64 s) { COUNT; return put(find(s, 0), (struct op){ .kind = KERNEL, .ns = graph }); }
 
 /* --- launches --- */
@@ -214,7 +217,7 @@ result cuDeviceGetMemPool(u64 *out, int device) { *out = (u64)&device_pools[devi
 result cuMemPoolCreate(u64 *out, const void *properties) { *out = (u64)calloc(1, sizeof(struct pool)); return OK; }
 result cuMemPoolDestroy(u64 pool) { COUNT; ((struct pool *)pool)->reserved = 0; return OK; }
 result cuMemPoolSetAttribute(u64 pool, int attribute, void *value) { if (attribute != 4) return INVALID; ((struct pool *)pool)->threshold = *(u64 *)value; settle((void *)pool); return OK; }
-result cuMemPoolGetAttribute(u64 pool, int attribute, void *value) { COUNT; struct pool *it = (void *)pool; *(u64 *)value = attribute == 5 ? it->reserved : it->used; return attribute == 5 || attribute == 7 ? OK : INVALID; }
+result cuMemPoolGetAttribute(u64 pool, int attribute, void *value) { COUNT; struct pool *it = (void *)pool; *(u64 *)value = attribute == 5 ? it->reserved : attribute == 7 ? it->used : it->threshold; return OK; }
 result cuMemPoolTrimTo(u64 pool, size_t keep) { COUNT; UNSAFE; struct pool *it = (void *)pool; u64 least = it->used > keep ? it->used : keep; if (it->reserved > least) it->reserved = least; return OK; }
 result cuMemAllocFromPoolAsync(u64 *out, size_t n, u64 pool, u64 s) { COUNT; struct pool *it = (void *)pool; *out = next_address; next_address += n + 4096; it->used += n; if (it->reserved < it->used) it->reserved = it->used; for (int i = 0; i < 64; i++) if (!pooled[i].bytes) { pooled[i].address = *out; pooled[i].bytes = n; pooled[i].pool = it; break; } return OK; }
 result cuMemAllocAsync(u64 *out, size_t n, u64 s) { COUNT; if (find(s, 0)->capturing) { *out = next_address; next_address += n + 4096; return OK; } return cuMemAllocFromPoolAsync(out, n, (u64)&device_pools[stack[depth - 1] & 0xff], s); }
@@ -232,7 +235,8 @@ result cuMemGetInfo_v2(size_t *free, size_t *total) { COUNT; *free = 70ull << 30
 result cuDeviceGetDevResource(int device, void *out, int type) { memset(out, 0, 144); return OK; }
 result cuDevSmResourceSplitByCount(void *out, unsigned *groups, const void *in, void *rest, unsigned flags, unsigned sms) { if (sms > 128) return INVALID; *groups = 1; return OK; }
 result cuDevResourceGenerateDesc(u64 *out, void *resources, unsigned n) { *out = 7; return OK; }
-result cuGreenCtxCreate(u64 *out, u64 description, int device, unsigned flags) { COUNT; *out = 9; return OK; }
+/* Takes its time, and disturbs what is captured then. */
+result cuGreenCtxCreate(u64 *out, u64 description, int device, unsigned flags) { COUNT; struct timespec t = { 0, 400000000 }; if (getenv("FAKE_SLOW_GREEN")) nanosleep(&t, 0); if (captures) disturbed++; *out = 9; return OK; }
 result cuGreenCtxDestroy(u64 green) { COUNT; return OK; }
 result cuGreenCtxStreamCreate(u64 *out, u64 green, unsigned flags, int priority) { COUNT; struct stream *s = make(); s->green = 1; *out = (u64)s; return OK; }
 

@@ -120,11 +120,13 @@ fn no_number_of_pools_keeps_more_than_the_cap() {
 fn a_pool_that_keeps_nothing_is_not_asked() {
     let (_daemon, mut tenant, client) = capped(100);
     tenant.run("pool 1");
+    // How much each GPU's own is to keep is asked once.
+    let asked = tenant.calls("cuMemPoolGetAttribute");
     tenant.run(&format!("allocpool 1 {} 1", 60 * MIB));
     tenant.run("freeasync 1");
     tenant.run(&format!("allocasync 1 {}", 60 * MIB));
     tenant.run("freeasync 1");
-    assert_eq!((used(&client), tenant.calls("cuMemPoolGetAttribute")), (10, 0));
+    assert_eq!((used(&client), tenant.calls("cuMemPoolGetAttribute")), (10, asked));
 }
 
 #[test]
@@ -160,4 +162,63 @@ fn a_child_that_is_forked_while_its_parent_attaches_allocates_and_goes_on() {
     });
     tenant.run("prepare 0");
     assert_eq!(tenant.ask("forkattaching"), 0, "how the child ended");
+}
+
+/// Two GPUs, of which the second has a cap, and is not used yet.
+fn two_gpus() -> (Daemon, Tenant, Client) {
+    let (daemon, tenant, client) = capped(0);
+    client.orders.lanes[1].memory_bytes.store(100 * MIB, Ordering::Relaxed);
+    (daemon, tenant, client)
+}
+
+fn used_of(client: &Client, lane: usize) -> u64 {
+    client.ledger.lanes[lane].memory_bytes.load(Ordering::Relaxed) / MIB
+}
+
+#[test]
+fn memory_of_a_pool_counts_where_the_pool_is() {
+    let (_daemon, mut tenant, client) = two_gpus();
+    tenant.run("device 1");
+    tenant.run(&format!("alloc 1 {}", 10 * MIB));
+    tenant.run("poolon 1 1 1");
+    tenant.run("poolon 2 0 2");
+    tenant.run("device 0");
+    assert_eq!(tenant.ask(&format!("allocpool 2 {} 1", 500 * MIB)), OUT_OF_MEMORY, "by a stream of the other GPU");
+    tenant.run(&format!("allocpool 2 {} 2", 500 * MIB));
+    assert_eq!((used_of(&client, 0), used_of(&client, 1)), (10, 10), "that is memory of the host");
+}
+
+#[test]
+fn a_pool_that_was_told_to_keep_before_its_gpu_was_used_counts() {
+    let (_daemon, mut tenant, client) = two_gpus();
+    tenant.run("poolof 1 1");
+    tenant.run(&format!("keep 1 {}", u64::MAX));
+    tenant.run("device 1");
+    tenant.run(&format!("allocasync 1 {}", 90 * MIB));
+    tenant.run("freeasync 1");
+    assert_eq!(used_of(&client, 1), 90);
+}
+
+#[test]
+fn what_another_thread_allocates_while_a_gpu_is_used_for_the_first_time_waits_for_its_cap() {
+    let (_daemon, mut tenant, client) = capped(0);
+    tenant.tell(&format!("alloctwoon 1 {}", 60 * MIB));
+    // As late as a client waits for it: it has not looked before.
+    client.lane();
+    client.orders.lanes[1].memory_bytes.store(100 * MIB, Ordering::Relaxed);
+    client.orders.changes.fetch_add(1, Ordering::Release);
+    tenant.answer();
+    assert!(used_of(&client, 1) <= 100, "{}", used_of(&client, 1));
+}
+
+#[test]
+fn a_cap_that_is_lowered_beneath_what_a_pool_keeps_holds_for_what_comes_next() {
+    let (_daemon, mut tenant, client) = capped(100);
+    tenant.run("free 0");
+    tenant.run(&format!("keep 0 {}", u64::MAX));
+    tenant.run(&format!("allocasync 1 {}", 90 * MIB));
+    tenant.run("freeasync 1");
+    client.orders.lanes[0].memory_bytes.store(50 * MIB, Ordering::Relaxed);
+    tenant.run(&format!("allocasync 1 {}", 40 * MIB));
+    assert_eq!(used(&client), 40);
 }

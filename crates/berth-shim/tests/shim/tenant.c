@@ -51,6 +51,8 @@ static void *launch_together(void *which) { u64 context = 0x1000; CALL(cuCtxSetC
 static int together(u64 which) { pthread_t t[4]; void *told; int bad = 0; pthread_barrier_init(&barrier, 0, 4); for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, launch_together, (void *)which); for (int i = 0; i < 4; i++) { pthread_join(t[i], &told); bad |= told != 0; } return bad; }
 static void *hold(void *ms) { ((void (*)(unsigned))f("fakeHold"))((unsigned)(u64)ms); return 0; }
 static void *allocate_later(void *bytes) { u64 context = 0x1000; usleep(20000); CALL(cuCtxSetCurrent, (u64), context); return (void *)(long)CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[1], *(u64 *)bytes); }
+static int turns;
+static void *allocate_on(void *bytes) { u64 context = 0x1001; CALL(cuCtxSetCurrent, (u64), context); pthread_barrier_wait(&barrier); int i = __sync_fetch_and_add(&turns, 1); if (i) usleep(3000); return (void *)(long)CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[10 + i], i ? 500ull << 20 : *(u64 *)bytes); }
 static void *last(void *unused) { sleep(1); _exit(0); }
 static void *elsewhere(void *ns) { u64 context = 0x1000; CALL(cuCtxSetCurrent, (u64), context); return (void *)(u64)go(*(u64 *)ns, 2); }
 
@@ -87,6 +89,7 @@ int main(int argc, char **argv) {
         else if (IS("copy")) told = CALL(cuMemcpyHtoDAsync_v2, (u64, const void *, size_t, u64), 0, 0, strtoull(b, 0, 0), stream(a));
         else if (IS("capture")) told = CALL(cuStreamBeginCapture_v2, (u64, int), stream(a), 0);
         else if (IS("endcapture")) told = CALL(cuStreamEndCapture, (u64, u64 *), stream(a), &graph);
+        else if (IS("badend")) told = CALL(cuStreamEndCapture, (u64, u64 *), stream(a), 0);
         /* Has one stream wait for what another captures. */
         else if (IS("joins")) { u64 event; ((void (*)(int))f("fakeByProgram"))(1); told = CALL(cuEventCreate, (u64 *, unsigned), &event, 2) || CALL(cuEventRecord, (u64, u64), event, stream(b)) || CALL(cuStreamWaitEvent, (u64, u64, unsigned), stream(a), event, 0); ((void (*)(int))f("fakeByProgram"))(0); }
         else if (IS("graph")) told = CALL(cuGraphLaunch, (u64, u64), graph, stream(a));
@@ -94,6 +97,8 @@ int main(int argc, char **argv) {
         else if (IS("allocasync")) told = CALL(cuMemAllocAsync, (u64 *, size_t, u64), &addresses[atoi(a)], strtoull(b, 0, 0), stream(c));
         /* Of pool 0, the device's own, or another that is made. */
         else if (IS("pool")) { int properties[32] = { 1, 0, 1, 0 }; told = CALL(cuMemPoolCreate, (u64 *, const void *), &pools[atoi(a)], properties); }
+        else if (IS("poolon")) { int properties[32] = { 1, 0, atoi(c), atoi(b) }; told = CALL(cuMemPoolCreate, (u64 *, const void *), &pools[atoi(a)], properties); }
+        else if (IS("poolof")) told = CALL(cuDeviceGetDefaultMemPool, (u64 *, int), &pools[atoi(a)], atoi(b));
         else if (IS("keep")) { u64 bytes = strtoull(b, 0, 0); if (!atoi(a)) CALL(cuDeviceGetDefaultMemPool, (u64 *, int), &pools[0], 0); told = CALL(cuMemPoolSetAttribute, (u64, int, void *), pools[atoi(a)], 4, &bytes); }
         else if (IS("trim")) told = CALL(cuMemPoolTrimTo, (u64, size_t), pools[atoi(a)], 0);
         else if (IS("nopool")) told = CALL(cuMemPoolDestroy, (u64), pools[atoi(a)]);
@@ -106,6 +111,8 @@ int main(int argc, char **argv) {
         else if (IS("create")) { int properties[8] = { 1, 0, 1, 0 }; told = CALL(cuMemCreate, (u64 *, size_t, void *, unsigned long long), &addresses[atoi(a)], strtoull(b, 0, 0), properties, 0); }
         /* Another thread allocates a moment later. */
         else if (IS("alloctwo")) { u64 bytes = strtoull(a, 0, 0); pthread_t t; void *other; pthread_create(&t, 0, allocate_later, &bytes); told = CALL(cuMemAlloc_v2, (u64 *, size_t), &addresses[0], bytes); pthread_join(t, &other); told |= (long)other; }
+        /* Two threads in a GPU's context, of which the second allocates more than there is. */
+        else if (IS("alloctwoon")) { u64 bytes = strtoull(b, 0, 0); pthread_t t[2]; void *other; told = 0; pthread_barrier_init(&barrier, 0, 2); turns = 0; for (int i = 0; i < 2; i++) pthread_create(&t[i], 0, allocate_on, &bytes); for (int i = 0; i < 2; i++) { pthread_join(t[i], &other); told |= (long)other; } }
         else if (IS("free")) told = CALL(cuMemFree_v2, (u64), addresses[atoi(a)]);
         else if (IS("release")) told = CALL(cuMemRelease, (u64), addresses[atoi(a)]);
         else if (IS("freemem")) { size_t all, total; CALL(cuMemGetInfo_v2, (size_t *, size_t *), &all, &total); told = all >> 20; }

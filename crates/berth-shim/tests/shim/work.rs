@@ -90,8 +90,8 @@ fn copies_keep_to_their_budget() {
 fn a_copy_of_seconds_is_paid_for_in_full_unless_the_daemon_goes() {
     let (_daemon, mut tenant, client) =
         attached(|orders| orders.copy_bytes_per_second.store(10 << 20, Ordering::Relaxed));
-    tenant.run(&format!("copy s0 {}", 15 << 20));
     let before = Instant::now();
+    tenant.run(&format!("copy s0 {}", 15 << 20));
     tenant.run(&format!("copy s0 {}", 1_000 << 20));
     assert!(before.elapsed() >= Duration::from_millis(1_490), "{:?}", before.elapsed());
     // What is owed now are 100 seconds.
@@ -100,6 +100,20 @@ fn a_copy_of_seconds_is_paid_for_in_full_unless_the_daemon_goes() {
     drop(client);
     assert_eq!(tenant.answer(), 0);
     assert!(before.elapsed() < Duration::from_secs(60), "{:?}", before.elapsed());
+}
+
+#[test]
+fn what_is_owed_is_paid_at_the_budget_of_now() {
+    let (_daemon, mut tenant, client) =
+        attached(|orders| orders.copy_bytes_per_second.store(1 << 20, Ordering::Relaxed));
+    let begun = Instant::now();
+    tenant.run(&format!("copy s0 {}", 100 << 20));
+    tenant.tell("copy s0 4096");
+    std::thread::sleep(Duration::from_millis(50));
+    client.orders.lanes[0].copy_bytes_per_second.store(10 << 30, Ordering::Relaxed);
+    assert_eq!(tenant.answer(), 0);
+    tenant.run("copy s0 4096");
+    assert!(begun.elapsed() < Duration::from_secs(40), "it owed 100 seconds: {:?}", begun.elapsed());
 }
 
 #[test]

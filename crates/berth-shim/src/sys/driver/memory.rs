@@ -11,6 +11,8 @@ const PORTABLE_AND_MAPPED: c_uint = 3;
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, `…_USED_MEM_CURRENT`
 const POOL_RESERVED: c_int = 5;
 const POOL_USED: c_int = 7;
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`
+pub(crate) const POOL_THRESHOLD: c_int = 4;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and the answer `CU_MEMORYTYPE_DEVICE`
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_MEMORY: c_uint = 2;
@@ -52,6 +54,13 @@ impl Driver {
         // SAFETY: the pool lives (see `pools.rs`); the driver writes one number.
         let told = |attribute| ask(|out: *mut u64| unsafe { function(pool, attribute, out.cast()) }).unwrap_or(0);
         self.relaxed(|| told(POOL_RESERVED).saturating_sub(told(POOL_USED)))
+    }
+
+    /// How much a pool is told to keep.
+    pub(crate) fn pool_threshold(&self, pool: u64) -> u64 {
+        let Some(function) = self.pool_attribute else { return 0 };
+        // SAFETY: as above.
+        self.relaxed(|| ask(|out: *mut u64| unsafe { function(pool, POOL_THRESHOLD, out.cast()) })).unwrap_or(0)
     }
 
     /// Gives back what a pool keeps.

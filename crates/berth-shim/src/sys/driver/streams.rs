@@ -63,9 +63,9 @@ impl Driver {
         }
     }
 
-    pub(crate) fn elapsed_ns(&self, start: u64, end: u64) -> Option<u64> {
+    pub(crate) fn elapsed_ns(&self, start: u64, end: u64, context: u64) -> Option<u64> {
         // SAFETY: both events are our own; the driver writes one number.
-        let ms: f32 = ask(|out| unsafe { (self.event_elapsed)(out, start, end) })?;
+        let ms: f32 = ask(|out| self.by_any_thread(context, || unsafe { (self.event_elapsed)(out, start, end) }))?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; negative becomes 0
         Some((f64::from(ms) * 1e6) as u64)
     }
